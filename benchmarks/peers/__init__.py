@@ -1,0 +1,1 @@
+"""Independent solvers of the same programs, for comparison only."""

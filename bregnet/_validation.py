@@ -1,0 +1,78 @@
+"""Checks of constructor parameters, with errors that say what was found and what is accepted."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def positive(name: str, value: Any) -> float:
+    """A positive finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not (value > 0 and np.isfinite(value)):
+        raise ValueError(f"{name} must be positive and finite, got {value!r}")
+    return float(value)
+
+
+def integer_at_least(name: str, value: Any, least: int) -> int:
+    """An integer not below `least`."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    return int(value)
+
+
+def callback(value: Any) -> Any:
+    """None or something to call."""
+    if value is not None and not callable(value):
+        raise TypeError(f"callback must be None or callable, got {value!r}")
+    return value
+
+
+def pieces(value: Any, n_rows: int) -> int | str | None:
+    """The `n_pieces` of an estimator: "auto", None or a number up to `n_rows`."""
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return value
+    if isinstance(value, str):
+        raise ValueError(f"n_pieces must be 'auto', None or an integer, got {value!r}")
+    count = integer_at_least("n_pieces", value, 1)
+    if count > n_rows:
+        raise ValueError(f"n_pieces must be at most the number of rows of X ({n_rows}), got {count}")
+    return count
+
+
+def resolve_device(value: Any) -> torch.device:
+    """A device that is there; "auto" prefers CUDA."""
+    if isinstance(value, str) and value == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(value)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError, ValueError, NotImplementedError) as error:
+        there = "'auto', 'cpu'" + (", 'cuda'" if torch.cuda.is_available() else "")
+        raise ValueError(f"device must be one of {there} or a device torch can use here, got {value!r}") from error
+    if device.type == "meta":
+        raise ValueError("device must hold data, got 'meta'")
+    return device
+
+
+def monotone_signs(value: Any, n_features: int) -> np.ndarray | None:
+    """A sign a feature, or None where nothing is asked."""
+    if value is None:
+        return None
+    try:
+        signs = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"monotone must hold -1, 0 or 1 for each feature, got {value!r}") from None
+    if signs.ndim == 0:
+        signs = np.full(n_features, signs)
+    if signs.shape != (n_features,):
+        raise ValueError(f"monotone must have one entry for each of {n_features} features, got {value!r}")
+    if not np.isin(signs, (-1, 0, 1)).all():
+        raise ValueError(f"monotone must hold -1, 0 or 1 for each feature, got {value!r}")
+    return signs if signs.any() else None

@@ -1,0 +1,1 @@
+"""The solver: two-block ADMM with one state matrix. Knows no estimator."""

@@ -1,0 +1,103 @@
+"""The fused pass over the state for the CPU, compiled by numba on first use.
+
+Kept apart so that importing the package does not import numba.
+
+The pass runs in plain Python threads with the interpreter lock released, and not in numba's own parallel
+layers: the workqueue layer aborts the process when two threads enter it at once, and the OpenMP layer does
+not survive a fork.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+POINT_BLOCK = 2048  # columns of the state handled while their points stay in the second-level cache
+
+# Reassociation lets reductions vectorise; NaN and infinity keep their meaning, so divergence is noticed.
+_FAST = {"reassoc", "contract", "arcp", "nsz"}
+
+
+def _advance(state, pieces, points, fitted, relaxation, products, column_sums):  # pragma: no cover - compiled
+    """Update rows of w and accumulate W.xh and the column sums of W = |w| while a block is in cache.
+
+    w += g (r + s) with r_kj = u_k.xh_j - u_c(j).xh_j and s = max(-w, 0).
+    """
+    n_rows, n_points = state.shape
+    dimension = points.shape[0]
+    zero = state.dtype.type(0)
+    buffer = np.empty(POINT_BLOCK, state.dtype)
+    column_sums[:] = 0
+    products[:] = 0
+    for start in range(0, n_points, POINT_BLOCK):
+        width = min(POINT_BLOCK, n_points - start)
+        stop = start + width
+        anchor = fitted[start:stop]
+        totals = column_sums[start:stop]
+        for k in range(n_rows):
+            row = state[k, start:stop]
+            piece = pieces[k]
+            intercept = piece[dimension]
+            for j in range(width):
+                buffer[j] = intercept - anchor[j]
+            feature = 0
+            while feature + 4 <= dimension:
+                a0, a1, a2, a3 = piece[feature], piece[feature + 1], piece[feature + 2], piece[feature + 3]
+                x0 = points[feature, start:stop]
+                x1 = points[feature + 1, start:stop]
+                x2 = points[feature + 2, start:stop]
+                x3 = points[feature + 3, start:stop]
+                for j in range(width):
+                    buffer[j] += a0 * x0[j] + a1 * x1[j] + a2 * x2[j] + a3 * x3[j]
+                feature += 4
+            while feature < dimension:
+                a0 = piece[feature]
+                x0 = points[feature, start:stop]
+                for j in range(width):
+                    buffer[j] += a0 * x0[j]
+                feature += 1
+            total = zero
+            for j in range(width):
+                value = row[j]
+                value += relaxation * (buffer[j] + max(-value, zero))
+                row[j] = value
+                magnitude = abs(value)
+                buffer[j] = magnitude
+                totals[j] += magnitude
+                total += magnitude
+            products[k, dimension] += total
+            feature = 0
+            while feature + 4 <= dimension:
+                x0 = points[feature, start:stop]
+                x1 = points[feature + 1, start:stop]
+                x2 = points[feature + 2, start:stop]
+                x3 = points[feature + 3, start:stop]
+                s0 = s1 = s2 = s3 = zero
+                for j in range(width):
+                    magnitude = buffer[j]
+                    s0 += magnitude * x0[j]
+                    s1 += magnitude * x1[j]
+                    s2 += magnitude * x2[j]
+                    s3 += magnitude * x3[j]
+                products[k, feature] += s0
+                products[k, feature + 1] += s1
+                products[k, feature + 2] += s2
+                products[k, feature + 3] += s3
+                feature += 4
+            while feature < dimension:
+                x0 = points[feature, start:stop]
+                s0 = zero
+                for j in range(width):
+                    s0 += buffer[j] * x0[j]
+                products[k, feature] += s0
+                feature += 1
+
+
+def _compile(cache: bool):
+    return numba.njit(_advance, nogil=True, fastmath=_FAST, cache=cache)
+
+
+try:
+    advance = _compile(cache=True)
+except RuntimeError:  # neither the package's folder nor the user's cache can be written
+    advance = _compile(cache=False)

@@ -1,0 +1,75 @@
+"""Where the points are, and which piece is active at each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Distinct points, their multiplicities and the cell each belongs to.
+
+    Parameters
+    ----------
+    lifted : Tensor of shape (n, d + 1), float64
+        The points with a trailing 1, so that ``pieces @ lifted.T`` evaluates affine pieces.
+    weights : Tensor of shape (n,)
+        How many observations a point stands for; sums to `n_observations`.
+    cells : Tensor of shape (n,), int64
+        The piece that must be active at each point, c(j).
+    n_pieces : int
+        Number of pieces K.
+    """
+
+    lifted: Tensor
+    weights: Tensor
+    cells: Tensor
+    n_pieces: int
+
+    @property
+    def n_points(self) -> int:
+        """Number of distinct points n."""
+        return self.lifted.shape[0]
+
+    @property
+    def dimension(self) -> int:
+        """Number of features d."""
+        return self.lifted.shape[1] - 1
+
+    @property
+    def own_piece(self) -> bool:
+        """Whether every point has a piece of its own (the paper's program)."""
+        return self.n_pieces == self.n_points
+
+    @property
+    def points(self) -> Tensor:
+        """The points without the trailing 1, (n, d)."""
+        return self.lifted[:, :-1]
+
+    def cell_sum(self, values: Tensor) -> Tensor:
+        """Sum rows of `values` (n, ...) over the points of each cell, giving (K, ...)."""
+        if self.own_piece:
+            return values
+        out = values.new_zeros((self.n_pieces, *values.shape[1:]))
+        return out.index_add_(0, self.cells, values)
+
+    def at_cells(self, pieces: Tensor) -> Tensor:
+        """Rows of `pieces` (K, ...) taken at each point's cell, giving (n, ...)."""
+        return pieces if self.own_piece else pieces[self.cells]
+
+    def fitted(self, pieces: Tensor) -> Tensor:
+        """u_c(j).xh_j, the value each point's own piece takes there, (n,)."""
+        return (self.at_cells(pieces) * self.lifted).sum(1)
+
+    @classmethod
+    def build(
+        cls, points: Tensor, weights: Tensor, cells: Tensor | None = None, n_pieces: int | None = None
+    ) -> Geometry:
+        """Lift `points` and give each its own piece unless `cells` are given."""
+        n = points.shape[0]
+        if cells is None or n_pieces is None:
+            cells, n_pieces = torch.arange(n, device=points.device), n
+        return cls(torch.cat([points, points.new_ones(n, 1)], dim=1), weights, cells, n_pieces)

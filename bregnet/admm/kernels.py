@@ -1,0 +1,157 @@
+"""Passes over the state matrix: the only code whose cost grows with n x K.
+
+Two kernels behind one interface: :class:`FusedKernel` (numba, CPU) and :class:`TiledKernel` (torch, any device).
+Rare passes (norms, rescaling, collecting the active pairs) are shared and work tile by tile, so that no second
+matrix of the state's size ever exists.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bregnet.admm.geometry import Geometry
+
+TILE_ELEMENTS = 1 << 20  # entries of the state that the torch kernel handles at once
+FUSED_MAX_DIMENSION = 64  # beyond, matrix products win over the fused loop
+SINGLE_THREAD_ELEMENTS = 1 << 15  # below, handing work to a thread costs more than it saves
+
+
+class Moments(NamedTuple):
+    """Sums over W = w + 2 s that block 1 needs."""
+
+    products: Tensor  # sum_j W_kj xh_j, (K, d + 1), float64
+    column_sums: Tensor  # sum_k W_kj, (n,), float64
+
+
+class Pairs(NamedTuple):
+    """The entries of a state whose constraint pulls: multipliers mu_kj > 0, in units of rho."""
+
+    rows: Tensor  # piece k, int64
+    columns: Tensor  # point j, int64
+    values: Tensor  # w + s > 0, float64
+
+
+class Kernel(ABC):
+    """One pass over the state matrix w (K, n) of a piece set; s = max(-w, 0) and W = w + 2 s = |w|."""
+
+    def __init__(self, geometry: Geometry, dtype: torch.dtype) -> None:
+        self._geometry = geometry
+        self._dtype = dtype
+        self._lifted = geometry.lifted.to(dtype)
+        self._tile = max(1, TILE_ELEMENTS // geometry.n_points)
+
+    def new_state(self) -> Tensor:
+        """A zero state, one row a piece."""
+        shape = (self._geometry.n_pieces, self._geometry.n_points)
+        return torch.zeros(shape, dtype=self._dtype, device=self._lifted.device)
+
+    @abstractmethod
+    def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
+        """w += g (r + s) in place, with the moments of the new state."""
+
+    def moments(self, state: Tensor) -> Moments:
+        """The moments of a state as it is."""
+        products = state.new_empty((len(state), self._lifted.shape[1]))
+        column_sums = state.new_zeros(state.shape[1])
+        for rows in self._tiles(state):
+            magnitude = state[rows].abs()
+            torch.matmul(magnitude, self._lifted, out=products[rows])
+            column_sums += magnitude.sum(0)
+        return Moments(products.double(), column_sums.double())
+
+    def squared_norms(self, state: Tensor) -> Tensor:
+        """(|w + s|^2, |s|^2): the sizes of the multipliers and of the slacks."""
+        totals = torch.zeros(2, dtype=torch.float64, device=state.device)
+        for rows in self._tiles(state):
+            tile = state[rows]
+            totals[0] += tile.clamp_min(0).square().sum()
+            totals[1] += tile.clamp_max(0).square().sum()
+        return totals
+
+    def rescale(self, state: Tensor, ratio: float) -> None:
+        """Keep slacks and multipliers when rho changes by 1 / `ratio`: w <- ratio (w + s) - s, in place."""
+        for rows in self._tiles(state):
+            tile = state[rows]
+            tile.copy_(torch.where(tile > 0, tile * ratio, tile))
+
+    def pairs(self, state: Tensor, limit: int) -> Pairs:
+        """The pairs with a positive multiplier, the largest of them where a tile has more than its share."""
+        found = []
+        for rows in self._tiles(state):
+            tile = state[rows]
+            at = torch.nonzero(tile > 0)
+            values = tile[at[:, 0], at[:, 1]].double()
+            share = max(1, limit * len(tile) // len(state))
+            if len(values) > share:
+                values, order = values.topk(share)
+                at = at[order]
+            found.append(Pairs(at[:, 0] + rows.start, at[:, 1], values))
+        return Pairs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+    def _tiles(self, state: Tensor):
+        return (slice(start, min(start + self._tile, len(state))) for start in range(0, len(state), self._tile))
+
+
+class TiledKernel(Kernel):
+    """Torch matrix products on tiles of pieces, for any device and for many features."""
+
+    def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
+        pieces, fitted = pieces.to(self._dtype), fitted.to(self._dtype)
+        products = torch.empty_like(pieces)
+        column_sums = torch.zeros_like(fitted)
+        for rows in self._tiles(state):
+            tile = state[rows]
+            step = torch.addmm(fitted, pieces[rows], self._lifted.T, beta=-1)  # r
+            step -= tile.clamp_max(0)  # r + s
+            tile.add_(step, alpha=relaxation)
+            magnitude = torch.abs(tile, out=step)  # W
+            torch.matmul(magnitude, self._lifted, out=products[rows])
+            column_sums += magnitude.sum(0)
+        return Moments(products.double(), column_sums.double())
+
+
+class FusedKernel(Kernel):
+    """One compiled pass per iteration: the update and both sums while a block of the state is in cache."""
+
+    def __init__(self, geometry: Geometry, dtype: torch.dtype) -> None:
+        super().__init__(geometry, dtype)
+        from bregnet.admm import fused
+
+        self._compiled = fused.advance
+        self._points = self._lifted.T[:-1].contiguous().numpy()
+        small = geometry.n_pieces * geometry.n_points < SINGLE_THREAD_ELEMENTS
+        n_threads = 1 if small else min(torch.get_num_threads(), geometry.n_pieces)
+        bounds = torch.linspace(0, geometry.n_pieces, n_threads + 1).round().int().tolist()
+        self._chunks = [slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        self._column_sums = torch.empty((n_threads, geometry.n_points), dtype=dtype)
+        self._pool = ThreadPoolExecutor(n_threads - 1) if n_threads > 1 else None
+
+    def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
+        rows, anchor = pieces.to(self._dtype).numpy(), fitted.to(self._dtype).numpy()
+        moments = torch.empty(pieces.shape, dtype=torch.float64)
+        matrix, products, sums = state.numpy(), moments.numpy(), self._column_sums.numpy()
+        step = matrix.dtype.type(relaxation)
+
+        def run(thread: int, chunk: slice) -> None:
+            self._compiled(
+                matrix[chunk], rows[chunk], self._points, anchor, step, products[chunk], sums[thread]
+            )
+
+        waiting = [self._pool.submit(run, i, c) for i, c in enumerate(self._chunks[1:], 1)] if self._pool else []
+        run(0, self._chunks[0])
+        for task in waiting:
+            task.result()
+        return Moments(moments, self._column_sums.sum(0, dtype=torch.float64))
+
+
+def choose_kernel(geometry: Geometry, dtype: torch.dtype) -> Kernel:
+    """The fused pass on a CPU with few features, matrix products otherwise."""
+    on_cpu = geometry.lifted.device.type == "cpu"
+    if on_cpu and geometry.dimension <= FUSED_MAX_DIMENSION:
+        return FusedKernel(geometry, dtype)
+    return TiledKernel(geometry, dtype)

@@ -1,0 +1,275 @@
+"""The one ADMM loop of the library: two blocks, one state matrix a piece set."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from bregnet.admm.geometry import Geometry
+from bregnet.admm.kernels import Kernel, Moments, Pairs, choose_kernel
+from bregnet.admm.normal import NormalEquations
+from bregnet.admm.problem import Problem
+from bregnet.admm.result import Check, Result, relative_gap
+
+SLOPE_WEIGHT = 0.05  # kappa / n: weight of the copy of the slopes beside the slacks
+PAIRS_PER_POINT = 60  # multipliers that the certificate looks at, at most
+FIRST_CHECK = 25
+CHECK_GROWTH = 1.2  # checks move apart: certifying costs as much as some dozens of iterations
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run the loop.
+
+    Attributes
+    ----------
+    tol : float
+        Stop when the certified relative gap is this small.
+    max_iter : int
+    relaxation : float
+        Over-relaxation g of both blocks, in (0, 2).
+    rho : float or None
+        Step size; None chooses it from the problem.
+    rescale_at : tuple of int
+        Iterations after which the step size is chosen again from the state.
+    repairs : int
+        How often a check may repair the multipliers before bounding.
+    verbose : int
+        1 shows a progress bar.
+    callback : callable or None
+        Called with every :class:`Check`; returning True stops the fit.
+    """
+
+    tol: float = 1e-2
+    max_iter: int = 5000
+    relaxation: float = 1.7
+    rho: float | None = None
+    rescale_at: tuple[int, ...] = ()
+    repairs: int = 2
+    verbose: int = 0
+    callback: Callable[[Check], bool | None] | None = None
+
+
+@dataclass
+class State:
+    """All that ADMM carries from one iteration to the next."""
+
+    slacks: list[Tensor]  # w, one (K, n) matrix a piece set
+    slopes: Tensor  # v, (Q, K, d)
+    rho: float
+
+    @classmethod
+    def zeros(cls, problem: Problem, kernel: Kernel, rho: float) -> State:
+        """The state at rest."""
+        geometry = problem.geometry
+        slopes = geometry.lifted.new_zeros((problem.n_sets, geometry.n_pieces, geometry.dimension))
+        return cls([kernel.new_state() for _ in range(problem.n_sets)], slopes, rho)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The best functions found, their certificate, and the state to go on from."""
+
+    pieces: Tensor  # (Q, K, d + 1)
+    result: Result
+    state: State
+
+
+def default_rho(problem: Problem) -> float:
+    """Step size for unit-variance points and targets.
+
+    The best value falls with alpha and with the number of constraints; this rule is within a factor of about 3 of
+    the best for alpha from 1e-3 to 1e-1, 30 to 1000 points and 2 to 16 features.
+    """
+    geometry = problem.geometry
+    alpha = float(problem.penalty.level.mean().clamp(1e-5, 1.0))
+    return problem.step_scale * math.sqrt(alpha) / (geometry.n_points * geometry.n_pieces)
+
+
+class _Iteration:
+    """One iteration and the quantities it leaves behind."""
+
+    def __init__(self, problem: Problem, kernel: Kernel, state: State, relaxation: float) -> None:
+        self.problem, self.kernel, self.state = problem, kernel, state
+        self.relaxation = relaxation
+        self.kappa = SLOPE_WEIGHT * problem.geometry.n_points
+        self._normal = NormalEquations(problem.geometry, self.kappa)
+        problem.prepare(self._normal, state.rho)
+        self._moments = [kernel.moments(w) for w in state.slacks]
+        self.pieces = torch.zeros(
+            (*state.slopes.shape[:2], state.slopes.shape[2] + 1), dtype=torch.float64, device=state.slopes.device
+        )
+
+    def step(self) -> None:
+        """Both blocks of ADMM, over-relaxed, on the state."""
+        state, geometry = self.state, self.problem.geometry
+        clipped = self.clipped_slopes()
+        self.pieces = self.problem.solve_pieces(self._right_hand_side(2 * clipped - state.slopes))
+        self._moments = [
+            self.kernel.advance(w, u, geometry.fitted(u), self.relaxation)
+            for w, u in zip(state.slacks, self.pieces, strict=True)
+        ]
+        state.slopes += self.relaxation * (self.pieces[..., :-1] - clipped)
+
+    def clipped_slopes(self) -> Tensor:
+        """p, the slopes that the penalty agrees with."""
+        return self.problem.penalty.prox(self.state.slopes, self.state.rho * self.kappa)
+
+    def _right_hand_side(self, wanted_slopes: Tensor) -> Tensor:
+        geometry = self.problem.geometry
+        out = torch.stack([_pull(geometry, moments) for moments in self._moments])
+        out[..., :-1] += self.kappa * wanted_slopes
+        return out
+
+    def rescale(self, rho: float) -> None:
+        """Change the step size, keeping slopes, slacks and multipliers."""
+        state, ratio = self.state, self.state.rho / rho
+        clipped = self.clipped_slopes()
+        state.slopes = clipped + ratio * (state.slopes - clipped)
+        for w in state.slacks:
+            self.kernel.rescale(w, ratio)
+        state.rho = rho
+        self.problem.prepare(self._normal, rho)
+        self._moments = [self.kernel.moments(w) for w in state.slacks]
+
+    def balanced_rho(self, multiple: float) -> float:
+        """The step size at which multipliers (divided by it) are `multiple` times smaller than slacks."""
+        multipliers, slacks = torch.stack([self.kernel.squared_norms(w) for w in self.state.slacks]).sum(0).tolist()
+        if not (multipliers > 0 and slacks > 0):
+            return self.state.rho
+        return self.state.rho * multiple * math.sqrt(multipliers / slacks)
+
+    def primal(self) -> tuple[float, Tensor]:
+        """The better of two functions: with the slopes of block 1, and with those the penalty agrees with."""
+        geometry, penalty = self.problem.geometry, self.problem.penalty
+        centres = geometry.cell_sum(geometry.lifted)
+        centres = centres[:, :-1] / centres[:, -1:].clamp_min(1)
+        turned = self.pieces.clone()
+        turned[..., :-1] = self.clipped_slopes()
+        turned[..., -1] += ((self.pieces - turned)[..., :-1] * centres).sum(-1)
+        own = torch.stack([penalty.feasible(u, centres) for u in self.pieces])
+        return min((self.problem.primal(p) for p in (own, turned)), key=lambda pair: pair[0])
+
+    def bound(self, repairs: int) -> float:
+        """A certified lower bound from the current multipliers."""
+        state = self.state
+        limit = PAIRS_PER_POINT * self.problem.geometry.n_points
+        pairs = []
+        for w in state.slacks:
+            found = self.kernel.pairs(w, limit)
+            pairs.append(Pairs(found.rows, found.columns, found.values * state.rho))
+        nu = state.rho * self.kappa * (state.slopes - self.clipped_slopes())
+        return self.problem.bound(tuple(pairs), self.pieces, nu, repairs=repairs)
+
+
+def _pull(geometry: Geometry, moments: Moments) -> Tensor:
+    """sum_{j in m} (sum_k W_kj) xh_j - sum_j W_mj xh_j."""
+    return geometry.cell_sum(moments.column_sums[:, None] * geometry.lifted) - moments.products
+
+
+class _Tracker:
+    """The best function and the best bound so far, and what to tell about them."""
+
+    def __init__(self, problem: Problem, options: Options) -> None:
+        self._options = options
+        self.history: list[Check] = []
+        resting = torch.zeros(
+            (problem.n_sets, problem.geometry.n_pieces, problem.geometry.dimension + 1),
+            dtype=torch.float64,
+            device=problem.geometry.lifted.device,
+        )
+        self.objective, self.pieces = problem.primal(resting)
+        self.bound = problem.trivial_bound
+        self.stopped = False
+
+    @property
+    def gap(self) -> float:
+        return relative_gap(self.objective, self.bound)
+
+    @property
+    def done(self) -> bool:
+        return self.stopped or self.gap <= self._options.tol
+
+    def look(self, iteration: int, work: _Iteration) -> Check:
+        objective, pieces = work.primal()
+        bound = work.bound(self._options.repairs)
+        if not (math.isfinite(objective) and math.isfinite(bound)):
+            raise FloatingPointError(
+                f"non-finite values after {iteration} iterations: the data may span too many orders of magnitude"
+            )
+        if objective < self.objective:
+            self.objective, self.pieces = objective, pieces
+        self.bound = max(self.bound, bound)
+        check = Check(iteration, self.objective, self.bound, self.gap)
+        self.history.append(check)
+        if self._options.callback is not None:
+            self.stopped = bool(self._options.callback(check))
+        return check
+
+    def result(self, n_iter: int, seconds: float) -> Result:
+        gap = self.gap
+        converged = gap <= self._options.tol
+        if converged:
+            how = "converged"
+        elif self.stopped:
+            how = "stopped by the callback"
+        else:
+            how = f"not converged to {self._options.tol:.2g}"
+        status = f"{how}: certified gap {100 * gap:.2g}% after {n_iter} iterations"
+        return Result(
+            status, converged, n_iter, self.objective, self.bound, gap, tuple(self.history), seconds
+        )
+
+
+def _next_check(iteration: int, max_iter: int) -> int:
+    return min(max(iteration + FIRST_CHECK, math.ceil(iteration * CHECK_GROWTH)), max_iter)
+
+
+def solve(
+    problem: Problem, options: Options, *, kernel: Kernel | None = None, start: State | None = None
+) -> Solution:
+    """Minimise `problem` by two-block ADMM until its certified gap is small enough.
+
+    Parameters
+    ----------
+    problem : Problem
+    options : Options
+    kernel : Kernel or None
+        How to pass over the state; None chooses by device, size and tolerance.
+    start : State or None
+        Go on from here; it is used up.
+
+    Returns
+    -------
+    Solution
+    """
+    began = time.perf_counter()
+    if kernel is None:
+        # single precision reaches gaps of about 1e-4
+        kernel = choose_kernel(problem.geometry, torch.float32 if options.tol >= 1e-3 else torch.float64)
+    tracker = _Tracker(problem, options)
+    rho = options.rho or default_rho(problem)
+    state = start or State.zeros(problem, kernel, rho)
+    work = _Iteration(problem, kernel, state, options.relaxation)
+    if state.rho != rho:
+        work.rescale(rho)
+    iteration, next_check = 0, min(FIRST_CHECK, options.max_iter)
+    with tqdm(total=options.max_iter, disable=options.verbose < 1, unit="it", desc="ADMM") as bar:
+        while iteration < options.max_iter and not tracker.done:
+            work.step()
+            iteration += 1
+            if iteration == next_check:
+                check = tracker.look(iteration, work)
+                bar.update(iteration - bar.n)
+                bar.set_postfix_str(f"gap {100 * check.gap:.3g}% (goal {100 * options.tol:.3g}%)")
+                next_check = _next_check(iteration, options.max_iter)
+            if iteration in options.rescale_at:
+                work.rescale(work.balanced_rho(3.0))
+    result = tracker.result(iteration, time.perf_counter() - began)
+    return Solution(tracker.pieces, result, state)

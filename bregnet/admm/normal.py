@@ -1,0 +1,96 @@
+"""Block 1 in closed form: the pieces that minimise the quadratic part (paper, equations for a and y hat)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from bregnet.admm.geometry import Geometry
+
+
+class Factor(Protocol):
+    """A factorised set of normal equations."""
+
+    def solve(self, right_hand_side: Tensor) -> Tensor:
+        """Pieces (K, d + 1) for a right-hand side (K, d + 1)."""
+
+
+def _coupling(sum_inverse: Tensor, sum_inverse_gram: Tensor, sum_gram_inverse_gram: Tensor) -> Tensor:
+    """Inverse of the 2 (d + 1) system for q1 = sum_k S_k u_k and q2 = sum_k u_k.
+
+    Without a data term a constant added to every piece changes nothing and the system is singular;
+    the pseudo-inverse takes the solution of least norm.
+    """
+    eye = torch.eye(len(sum_inverse), dtype=sum_inverse.dtype, device=sum_inverse.device)
+    top = torch.cat([eye - sum_inverse_gram.T, -sum_gram_inverse_gram], dim=1)
+    bottom = torch.cat([-sum_inverse, eye - sum_inverse_gram], dim=1)
+    return torch.linalg.pinv(torch.cat([top, bottom]), rtol=1e-12)
+
+
+class _RankOneFactor:
+    """H_j = B^-1 + c_j xh_j xh_j': every point has its own piece (Sherman-Morrison)."""
+
+    def __init__(self, geometry: Geometry, base: Tensor, data_strength: float) -> None:
+        lifted, n = geometry.lifted, geometry.n_points
+        weight = n + data_strength * geometry.weights  # c_j
+        solved = lifted @ base  # z_j = B xh_j
+        leverage = (solved * lifted).sum(1)
+        self._lifted, self._base, self._solved = lifted, base, solved
+        self._shrink = (weight / (1 + weight * leverage))[:, None]
+        self._left = 1 - self._shrink * leverage[:, None]  # H_j^-1 xh_j = left_j z_j
+        self._coupling = _coupling(
+            n * base - (solved * self._shrink).T @ solved,
+            (solved * self._left).T @ lifted,
+            (lifted * (leverage[:, None] * self._left)).T @ lifted,
+        )
+
+    def solve(self, right_hand_side: Tensor) -> Tensor:
+        lifted, solved = self._lifted, self._solved
+        # H_j^-1 (rhs_j + q1 + xh_j xh_j'q2): q1 joins the right-hand side, q2 acts through left_j z_j
+        alone = right_hand_side @ self._base
+        alone -= self._shrink * (right_hand_side * solved).sum(1, keepdim=True) * solved
+        gathered = torch.cat([lifted.T @ (alone * lifted).sum(1), alone.sum(0)])
+        q1, q2 = (self._coupling @ gathered).chunk(2)
+        along = self._left * (lifted @ q2)[:, None] - self._shrink * (solved @ q1)[:, None]
+        return alone + self._base @ q1 + along * solved
+
+
+class _BatchedFactor:
+    """One (d + 1) x (d + 1) inverse a piece."""
+
+    def __init__(self, geometry: Geometry, base: Tensor, data_strength: float) -> None:
+        lifted, n_pieces = geometry.lifted, geometry.n_pieces
+        outer = lifted[:, :, None] * lifted[:, None, :]
+        self._gram = geometry.cell_sum(outer)  # S_m
+        weight = (n_pieces + data_strength * geometry.weights)[:, None, None]
+        system = geometry.cell_sum(weight * outer) + torch.linalg.inv(base)
+        self._inverse = torch.cholesky_inverse(torch.linalg.cholesky(system))
+        inverse_gram = self._inverse @ self._gram
+        self._coupling = _coupling(
+            self._inverse.sum(0), inverse_gram.sum(0), (self._gram @ inverse_gram).sum(0)
+        )
+
+    def solve(self, right_hand_side: Tensor) -> Tensor:
+        alone = torch.bmm(self._inverse, right_hand_side.unsqueeze(-1))
+        gathered = torch.cat([torch.bmm(self._gram, alone).sum(0), alone.sum(0)])
+        q1, q2 = (self._coupling @ gathered).chunk(2)
+        shared = q1 + self._gram @ q2
+        return (alone + torch.bmm(self._inverse, shared)).squeeze(-1)
+
+
+class NormalEquations:
+    """H_m = S + (K + t w) S_m + kappa J for a given geometry; factorise again when t changes."""
+
+    def __init__(self, geometry: Geometry, kappa: float) -> None:
+        self._geometry = geometry
+        ridge = torch.full_like(geometry.lifted[0], kappa)
+        ridge[-1] = 0
+        self._base = torch.linalg.inv(geometry.lifted.T @ geometry.lifted + ridge.diag())
+
+    def factor(self, data_strength: float) -> Factor:
+        """Factorise for the weight t of the data term (0: no data term)."""
+        if self._geometry.own_piece:
+            return _RankOneFactor(self._geometry, self._base, data_strength)
+        return _BatchedFactor(self._geometry, self._base, data_strength)

@@ -1,0 +1,1 @@
+"""What differs between the problems the solver serves. Problems never loop."""

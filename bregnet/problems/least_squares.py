@@ -1,0 +1,124 @@
+"""What convex and DC regression share: the mean squared error of a signed sum of convex functions."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import chain, combinations
+
+import torch
+from torch import Tensor
+
+from bregnet.admm.certificate import DualPoint, PairOperator, repair
+from bregnet.admm.geometry import Geometry
+from bregnet.admm.kernels import Pairs
+from bregnet.admm.problem import Problem
+from bregnet.admm.prox import Penalty
+from bregnet.admm.transport import PieceTree
+
+CG_STEPS = 30
+
+
+class LeastSquares(Problem):
+    r"""(1/n) sum_j w_j (sum_q sigma_q f_q(x_j) - y_j)^2 + sum_q sum_l alpha_l max_k |a^q_kl|.
+
+    Parameters
+    ----------
+    geometry : Geometry
+    targets : Tensor of shape (n,)
+        Mean target of each distinct point.
+    penalty : Penalty
+    signs : tuple of int
+        sigma_q, the sign of each convex function.
+    offset : float
+        Loss that no function can avoid: the spread of targets among merged duplicates.
+    """
+
+    def __init__(
+        self, geometry: Geometry, targets: Tensor, penalty: Penalty, signs: tuple[int, ...], offset: float = 0.0
+    ) -> None:
+        super().__init__(geometry, penalty, len(signs))
+        self.signs = signs
+        self.targets = targets
+        self.offset = offset
+        self._total = float(geometry.weights.sum())
+        self._moment = geometry.cell_sum((geometry.weights * targets)[:, None] * geometry.lifted)  # h_m
+        self._operator = PairOperator(geometry, signs)
+
+    @property
+    def trivial_bound(self) -> float:
+        """What duplicates with different targets cost any function."""
+        return self.offset
+
+    @cached_property
+    def _tree(self) -> PieceTree:
+        return PieceTree(self.geometry)
+
+    def _data_strength(self, rho: float) -> float:
+        """t = 2 / (n rho), the weight of the data term beside the slacks."""
+        return 2 / (self._total * rho)
+
+    def _mean(self, values: Tensor) -> Tensor:
+        return (self.geometry.weights * values).sum(-1, keepdim=True) / self._total
+
+    def primal(self, pieces: Tensor) -> tuple[float, Tensor]:
+        """Value of the max-affine functions with their constant refitted and each scaled for the best.
+
+        A convex function times a non-negative number is convex, so the scales are a tiny non-negative least-squares
+        problem; it is solved by trying every set of functions that are kept.
+        """
+        values = torch.stack([s * self.largest(u) for s, u in zip(self.signs, pieces, strict=True)])
+        centred = values - self._mean(values)
+        level = self._mean(self.targets)
+        penalty = self.penalty.value(pieces[..., :-1])
+        weighted = 2 / self._total * self.geometry.weights * centred
+        gram, linear = weighted @ centred.T, weighted @ (self.targets - level) - penalty
+        best_value, best_scale = torch.inf, torch.zeros_like(penalty)
+        everyone = range(self.n_sets)
+        for kept in chain.from_iterable(combinations(everyone, size) for size in range(self.n_sets + 1)):
+            scale = torch.zeros_like(penalty)
+            index = list(kept)
+            if index:
+                # a function that vanishes at the points gets an arbitrary scale: least norm makes it 0
+                scale[index] = (torch.linalg.pinv(gram[index][:, index], hermitian=True) @ linear[index]).clamp_min(0)
+            error = scale @ centred + level - self.targets
+            value = float(self._mean(error.square()) + scale @ penalty) + self.offset
+            if value < best_value:
+                best_value, best_scale = value, scale
+        improved = pieces * best_scale[:, None, None]
+        improved[0, :, -1] += self.signs[0] * (level - best_scale @ self._mean(values).squeeze(-1))
+        return best_value, improved
+
+    def bound(self, pairs: tuple[Pairs, ...], pieces: Tensor, nu: Tensor, *, repairs: int) -> float:
+        """The best dual value among the multipliers as they are and after each repair."""
+        each = zip(self.signs, pieces, strict=True)
+        fitted = torch.stack([s * self.geometry.fitted(u) for s, u in each]).sum(0)
+        theta = 2 / self._total * self.geometry.weights * (self.targets - fitted)
+        point = DualPoint(pairs, theta)
+        best = self._dual_value(point)
+        if not any(len(p.values) for p in pairs):
+            return best
+        mass = torch.stack([p.values.sum() for p in pairs]).mean()
+        flexibility = (mass / self._total) * self.geometry.weights
+        for _ in range(repairs):
+            point = repair(self._operator, point, nu, flexibility, CG_STEPS)
+            best = max(best, self._dual_value(point))
+        return best
+
+    def _dual_value(self, point: DualPoint) -> float:
+        """Close the stationarity exactly, scale the multipliers into the penalty's ball, and value them."""
+        geometry, weights = self.geometry, self.geometry.weights
+        signs = torch.tensor(self.signs, dtype=weights.dtype, device=weights.device)[:, None]
+        stationarity = self._operator.stationarity(point)
+        # shift theta within each cell so that the masses of the pieces balance (on average over the sets)
+        lacking = (signs * stationarity[..., -1]).mean(0) / geometry.cell_sum(weights).clamp_min(1e-300)
+        shift = weights * geometry.at_cells(lacking)
+        theta = point.theta + shift
+        stationarity = stationarity - signs[..., None] * geometry.cell_sum(shift[:, None] * geometry.lifted)
+        if self.n_sets > 1:  # what is left of one set is the opposite of what is left of the other
+            stationarity = torch.stack([self._tree.level_out(s) for s in stationarity])
+        norm = torch.stack([self.penalty.dual_norm(-s[:, :-1]) for s in stationarity]).amax()
+        linear = (theta * self.targets).sum()
+        quadratic = self._total / 2 * (theta.square() / weights).sum()
+        scale = torch.minimum(1 / norm, linear / quadratic.clamp_min(1e-300))
+        value = float(scale * linear - scale.square() * quadratic / 2) if linear > 0 else 0.0
+        return value + self.offset

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.peers import clarabel_program
+from bregnet.admm.certificate import DualPoint, PairOperator
+from bregnet.admm.kernels import Pairs
+from bregnet.admm.loop import Options, solve
+from bregnet.admm.transport import PieceTree
+from tests.problems_at_random import random_program, to_problem
+
+KINDS = [{}, {"dc": True}, {"cells": True}, {"dc": True, "cells": True}, {"monotone": True}]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind) or "convex")
+@pytest.mark.parametrize("block", range(5))
+def test_the_bound_never_exceeds_the_optimum(kind, block):
+    """250 random programs in all, each looked at early, when the multipliers are poor, and late."""
+    for seed in range(10 * block, 10 * block + 10):
+        program = random_program(seed, n=(5, 30), d=(1, 4), **kind)
+        optimum = clarabel_program.solve(program).value
+        problem = to_problem(program)
+        result = solve(problem, Options(tol=1e-9, max_iter=400)).result
+        slack = 1e-7 * max(1.0, abs(optimum))
+        for check in result.history:
+            assert check.dual_bound <= optimum + slack
+            if not kind.get("cells"):  # with cells the returned maximum may beat the program it came from
+                assert check.objective >= optimum - slack
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind) or "convex")
+@pytest.mark.parametrize("seed", range(4))
+def test_any_multipliers_give_a_valid_bound(kind, seed):
+    """Nothing of the solver is needed: random multipliers are closed and scaled into a dual point."""
+    program = random_program(seed + 100, n=(6, 20), d=(1, 3), **kind)
+    optimum = clarabel_program.solve(program).value
+    problem = to_problem(program)
+    geometry = problem.geometry
+    generator = torch.Generator().manual_seed(seed)
+    for scale in (1e-4, 1e-2, 1.0):
+        k, j = torch.meshgrid(torch.arange(geometry.n_pieces), torch.arange(geometry.n_points), indexing="ij")
+        k, j = k.flatten(), j.flatten()
+        other = k != geometry.cells[j]
+        pairs = tuple(
+            Pairs(k[other], j[other], scale * torch.rand(int(other.sum()), dtype=torch.float64, generator=generator))
+            for _ in program.signs
+        )
+        shape = (len(program.signs), geometry.n_pieces, geometry.dimension)
+        pieces = torch.randn((*shape[:2], shape[2] + 1), dtype=torch.float64, generator=generator)
+        nu = torch.randn(shape, dtype=torch.float64, generator=generator)
+        assert problem.bound(pairs, pieces, nu, repairs=2) <= optimum + 1e-7
+
+
+def test_stationarity_is_the_gradient_of_the_lagrangian():
+    program = random_program(5, n=(12, 12), d=(2, 2), dc=True, cells=True)
+    problem = to_problem(program)
+    geometry = problem.geometry
+    generator = torch.Generator().manual_seed(0)
+    n_pieces, n = geometry.n_pieces, geometry.n_points
+    mu = torch.rand(2, n_pieces, n, dtype=torch.float64, generator=generator)
+    theta = torch.randn(n, dtype=torch.float64, generator=generator)
+    pieces = torch.randn(2, n_pieces, 3, dtype=torch.float64, generator=generator, requires_grad=True)
+    values = pieces @ geometry.lifted.T  # (2, K, n)
+    own = values[:, geometry.cells, torch.arange(n)]
+    lagrangian = (mu * (values - own[:, None])).sum() - (theta * (own[0] - own[1])).sum()
+    lagrangian.backward()
+    k, j = torch.meshgrid(torch.arange(n_pieces), torch.arange(n), indexing="ij")
+    pairs = tuple(Pairs(k.flatten(), j.flatten(), m.flatten()) for m in mu)
+    found = PairOperator(geometry, (1, -1)).stationarity(DualPoint(pairs, theta))
+    torch.testing.assert_close(found, pieces.grad)
+
+
+def test_levelling_out_adds_only_multipliers():
+    """The change of stationarity is that of non-negative multipliers on pairs, and nothing is left over."""
+    program = random_program(3, n=(40, 40), d=(2, 2), cells=True)
+    geometry = to_problem(program).geometry
+    tree = PieceTree(geometry)
+    stationarity = torch.randn(geometry.n_pieces, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    stationarity[:, -1] -= stationarity[:, -1].mean()
+    levelled = tree.level_out(stationarity)
+    assert levelled[:, -1].abs().max() == 0
+    # non-negative least squares over all pairs reproduces the change
+    from scipy.optimize import nnls
+
+    n_pieces, n = geometry.n_pieces, geometry.n_points
+    columns = []
+    for k in range(n_pieces):
+        for j in range(n):
+            if k != geometry.cells[j]:
+                effect = np.zeros((n_pieces, 3))
+                effect[k] += geometry.lifted[j].numpy()
+                effect[geometry.cells[j]] -= geometry.lifted[j].numpy()
+                columns.append(effect.ravel())
+    change = (levelled - stationarity).numpy().ravel()
+    _, residual = nnls(np.array(columns).T, change, maxiter=10_000)
+    assert residual < 1e-8
