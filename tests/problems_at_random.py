@@ -25,7 +25,7 @@ def random_program(seed, *, n=(20, 80), d=(1, 6), dc=False, cells=False, monoton
         np.full(d, 10 ** rng.uniform(-3, 0)),
         signs=(1, -1) if dc else (1,),
         weights=rng.integers(1, 4, n).astype(float) if rng.random() < 0.3 else np.ones(n),
-        cells=kmeans_cells(X, int(rng.integers(2, n // 2)), np.ones(n), seed) if cells else None,
+        cells=kmeans_cells(X, int(rng.integers(2, max(3, n // 2))), np.ones(n), seed) if cells else None,
         monotone=rng.integers(-1, 2, d).astype(float) if monotone else None,
     )
 

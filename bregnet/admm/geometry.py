@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -48,6 +49,12 @@ class Geometry:
     def points(self) -> Tensor:
         """The points without the trailing 1, (n, d)."""
         return self.lifted[:, :-1]
+
+    @cached_property
+    def centres(self) -> Tensor:
+        """Mean point of each cell, (K, d); 0 for a cell without points."""
+        total = self.cell_sum(self.lifted)
+        return total[:, :-1] / total[:, -1:].clamp_min(1)
 
     def cell_sum(self, values: Tensor) -> Tensor:
         """Sum rows of `values` (n, ...) over the points of each cell, giving (K, ...)."""

@@ -88,8 +88,8 @@ class Kernel(ABC):
             values = tile[at[:, 0], at[:, 1]].double()
             share = max(1, limit * len(tile) // len(state))
             if len(values) > share:
-                values, order = values.topk(share)
-                at = at[order]
+                order = values.topk(share).indices.sort().values
+                at, values = at[order], values[order]
             found.append(Pairs(at[:, 0] + rows.start, at[:, 1], values))
         return Pairs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 

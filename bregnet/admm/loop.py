@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from bregnet.admm.geometry import Geometry
+from bregnet.admm.interior import InteriorPoint, Quadratic, system_size
 from bregnet.admm.kernels import Kernel, Moments, Pairs, choose_kernel
 from bregnet.admm.normal import NormalEquations
 from bregnet.admm.problem import Problem
@@ -20,6 +21,7 @@ from bregnet.admm.result import Check, Result, relative_gap
 SLOPE_WEIGHT = 0.05  # kappa / n: weight of the copy of the slopes beside the slacks
 PAIRS_PER_POINT = 60  # multipliers that the certificate looks at, at most
 FIRST_CHECK = 25
+INTERIOR_STEPS = 100
 CHECK_GROWTH = 1.2  # checks move apart: certifying costs as much as some dozens of iterations
 
 
@@ -40,6 +42,10 @@ class Options:
         Iterations after which the step size is chosen again from the state.
     repairs : int
         How often a check may repair the multipliers before bounding.
+    interior_after : int
+        Iterations after which a small problem goes over to the interior-point method.
+    interior_size : int
+        The largest system of Newton equations for which it does.
     verbose : int
         1 shows a progress bar.
     callback : callable or None
@@ -52,6 +58,8 @@ class Options:
     rho: float | None = None
     rescale_at: tuple[int, ...] = ()
     repairs: int = 2
+    interior_after: int = 400
+    interior_size: int = 1000
     verbose: int = 0
     callback: Callable[[Check], bool | None] | None = None
 
@@ -147,14 +155,10 @@ class _Iteration:
 
     def primal(self) -> tuple[float, Tensor]:
         """The better of two functions: with the slopes of block 1, and with those the penalty agrees with."""
-        geometry, penalty = self.problem.geometry, self.problem.penalty
-        centres = geometry.cell_sum(geometry.lifted)
-        centres = centres[:, :-1] / centres[:, -1:].clamp_min(1)
         turned = self.pieces.clone()
         turned[..., :-1] = self.clipped_slopes()
-        turned[..., -1] += ((self.pieces - turned)[..., :-1] * centres).sum(-1)
-        own = torch.stack([penalty.feasible(u, centres) for u in self.pieces])
-        return min((self.problem.primal(p) for p in (own, turned)), key=lambda pair: pair[0])
+        turned[..., -1] += ((self.pieces - turned)[..., :-1] * self.problem.geometry.centres).sum(-1)
+        return min((self.problem.primal(p) for p in (self.pieces, turned)), key=lambda pair: pair[0])
 
     def bound(self, repairs: int) -> float:
         """A certified lower bound from the current multipliers."""
@@ -176,8 +180,8 @@ def _pull(geometry: Geometry, moments: Moments) -> Tensor:
 class _Tracker:
     """The best function and the best bound so far, and what to tell about them."""
 
-    def __init__(self, problem: Problem, options: Options) -> None:
-        self._options = options
+    def __init__(self, problem: Problem, options: Options, bar: tqdm) -> None:
+        self._options, self._bar = options, bar
         self.history: list[Check] = []
         resting = torch.zeros(
             (problem.n_sets, problem.geometry.n_pieces, problem.geometry.dimension + 1),
@@ -196,9 +200,8 @@ class _Tracker:
     def done(self) -> bool:
         return self.stopped or self.gap <= self._options.tol
 
-    def look(self, iteration: int, work: _Iteration) -> Check:
-        objective, pieces = work.primal()
-        bound = work.bound(self._options.repairs)
+    def look(self, iteration: int, objective: float, pieces: Tensor, bound: float) -> Check:
+        """Take in a candidate and a bound, and tell the callback."""
         if not (math.isfinite(objective) and math.isfinite(bound)):
             raise FloatingPointError(
                 f"non-finite values after {iteration} iterations: the data may span too many orders of magnitude"
@@ -210,9 +213,11 @@ class _Tracker:
         self.history.append(check)
         if self._options.callback is not None:
             self.stopped = bool(self._options.callback(check))
+        self._bar.update(iteration - self._bar.n)
+        self._bar.set_postfix_str(f"gap {100 * self.gap:.3g}% (goal {100 * self._options.tol:.3g}%)")
         return check
 
-    def result(self, n_iter: int, seconds: float) -> Result:
+    def result(self, n_iter: int, n_interior: int, seconds: float) -> Result:
         gap = self.gap
         converged = gap <= self._options.tol
         if converged:
@@ -222,12 +227,15 @@ class _Tracker:
         else:
             how = f"not converged to {self._options.tol:.2g}"
         status = f"{how}: certified gap {100 * gap:.2g}% after {n_iter} iterations"
+        if n_interior:
+            status += f" ({n_interior} of them interior-point)"
         return Result(
             status, converged, n_iter, self.objective, self.bound, gap, tuple(self.history), seconds
         )
 
 
 def _next_check(iteration: int, max_iter: int) -> int:
+    """Iterations between checks grow, but never by more than a fifth of those done."""
     return min(max(iteration + FIRST_CHECK, math.ceil(iteration * CHECK_GROWTH)), max_iter)
 
 
@@ -253,23 +261,54 @@ def solve(
     if kernel is None:
         # single precision reaches gaps of about 1e-4
         kernel = choose_kernel(problem.geometry, torch.float32 if options.tol >= 1e-3 else torch.float64)
-    tracker = _Tracker(problem, options)
     rho = options.rho or default_rho(problem)
     state = start or State.zeros(problem, kernel, rho)
     work = _Iteration(problem, kernel, state, options.relaxation)
     if state.rho != rho:
         work.rescale(rho)
-    iteration, next_check = 0, min(FIRST_CHECK, options.max_iter)
     with tqdm(total=options.max_iter, disable=options.verbose < 1, unit="it", desc="ADMM") as bar:
-        while iteration < options.max_iter and not tracker.done:
-            work.step()
-            iteration += 1
-            if iteration == next_check:
-                check = tracker.look(iteration, work)
-                bar.update(iteration - bar.n)
-                bar.set_postfix_str(f"gap {100 * check.gap:.3g}% (goal {100 * options.tol:.3g}%)")
-                next_check = _next_check(iteration, options.max_iter)
-            if iteration in options.rescale_at:
-                work.rescale(work.balanced_rho(3.0))
-    result = tracker.result(iteration, time.perf_counter() - began)
+        tracker = _Tracker(problem, options, bar)
+        iteration = _alternate(work, tracker, options)
+        n_interior = 0
+        if not tracker.done and iteration < options.max_iter:
+            n_interior = _finish(problem, tracker, options, iteration)
+            iteration += n_interior
+        if not tracker.done and iteration < options.max_iter:  # the interior-point method gave up
+            iteration = _alternate(work, tracker, replace(options, interior_size=0), iteration)
+    result = tracker.result(iteration, n_interior, time.perf_counter() - began)
     return Solution(tracker.pieces, result, state)
+
+
+def _alternate(work: _Iteration, tracker: _Tracker, options: Options, iteration: int = 0) -> int:
+    """ADMM until the gap is closed, iterations run out, or the interior-point method should take over."""
+    problem, next_check = work.problem, _next_check(iteration, options.max_iter)
+    interior = (
+        isinstance(problem, Quadratic) and system_size(problem.geometry, problem.n_sets) <= options.interior_size
+    )
+    while iteration < options.max_iter and not tracker.done:
+        if interior and iteration >= options.interior_after:
+            break
+        work.step()
+        iteration += 1
+        if iteration == next_check:
+            objective, pieces = work.primal()
+            tracker.look(iteration, objective, pieces, work.bound(options.repairs))
+            next_check = _next_check(iteration, options.max_iter)
+        if iteration in options.rescale_at:
+            work.rescale(work.balanced_rho(3.0))
+    return iteration
+
+
+def _finish(problem: Problem, tracker: _Tracker, options: Options, iteration: int) -> int:
+    """Close the gap of a small problem by the interior-point method; returns the steps it took."""
+    assert isinstance(problem, Quadratic)
+    method = InteriorPoint(problem, tracker.pieces)
+    n_steps = 0
+    try:
+        while n_steps < min(INTERIOR_STEPS, options.max_iter - iteration) and not tracker.done:
+            method.step()
+            n_steps += 1
+            tracker.look(iteration + n_steps, *method.certify())
+    except FloatingPointError:  # numerically at its end: what was certified before stays
+        pass
+    return n_steps

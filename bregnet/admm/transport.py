@@ -35,8 +35,7 @@ class PieceTree:
 
     def __init__(self, geometry: Geometry) -> None:
         points, cells, n_pieces = geometry.points, geometry.cells, geometry.n_pieces
-        sizes = torch.bincount(cells, minlength=n_pieces).clamp_min(1)
-        centres = geometry.cell_sum(points) / sizes[:, None]
+        centres = geometry.centres
         order = torch.randperm(n_pieces, generator=torch.Generator().manual_seed(0)).to(points.device)
         parents = _nearest_before(centres[order])
         self._lifted = geometry.lifted

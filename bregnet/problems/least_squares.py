@@ -66,6 +66,7 @@ class LeastSquares(Problem):
         A convex function times a non-negative number is convex, so the scales are a tiny non-negative least-squares
         problem; it is solved by trying every set of functions that are kept.
         """
+        pieces = torch.stack([self.penalty.feasible(u, self.geometry.centres) for u in pieces])
         values = torch.stack([s * self.largest(u) for s, u in zip(self.signs, pieces, strict=True)])
         centred = values - self._mean(values)
         level = self._mean(self.targets)
@@ -92,27 +93,31 @@ class LeastSquares(Problem):
         """The best dual value among the multipliers as they are and after each repair."""
         each = zip(self.signs, pieces, strict=True)
         fitted = torch.stack([s * self.geometry.fitted(u) for s, u in each]).sum(0)
-        theta = 2 / self._total * self.geometry.weights * (self.targets - fitted)
+        theta = self.curvature * (self.targets - fitted)
         point = DualPoint(pairs, theta)
-        best = self._dual_value(point)
+        best = self.dual_value(self._operator.stationarity(point), theta)
         if not any(len(p.values) for p in pairs):
             return best
         mass = torch.stack([p.values.sum() for p in pairs]).mean()
         flexibility = (mass / self._total) * self.geometry.weights
         for _ in range(repairs):
             point = repair(self._operator, point, nu, flexibility, CG_STEPS)
-            best = max(best, self._dual_value(point))
+            best = max(best, self.dual_value(self._operator.stationarity(point), point.theta))
         return best
 
-    def _dual_value(self, point: DualPoint) -> float:
+    @property
+    def curvature(self) -> Tensor:
+        """Second derivative of the loss in each fitted value."""
+        return 2 / self._total * self.geometry.weights
+
+    def dual_value(self, stationarity: Tensor, theta: Tensor) -> float:
         """Close the stationarity exactly, scale the multipliers into the penalty's ball, and value them."""
         geometry, weights = self.geometry, self.geometry.weights
         signs = torch.tensor(self.signs, dtype=weights.dtype, device=weights.device)[:, None]
-        stationarity = self._operator.stationarity(point)
         # shift theta within each cell so that the masses of the pieces balance (on average over the sets)
         lacking = (signs * stationarity[..., -1]).mean(0) / geometry.cell_sum(weights).clamp_min(1e-300)
         shift = weights * geometry.at_cells(lacking)
-        theta = point.theta + shift
+        theta = theta + shift
         stationarity = stationarity - signs[..., None] * geometry.cell_sum(shift[:, None] * geometry.lifted)
         if self.n_sets > 1:  # what is left of one set is the opposite of what is left of the other
             stationarity = torch.stack([self._tree.level_out(s) for s in stationarity])

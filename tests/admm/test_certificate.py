@@ -15,12 +15,12 @@ KINDS = [{}, {"dc": True}, {"cells": True}, {"dc": True, "cells": True}, {"monot
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind) or "convex")
 @pytest.mark.parametrize("block", range(5))
 def test_the_bound_never_exceeds_the_optimum(kind, block):
-    """250 random programs in all, each looked at early, when the multipliers are poor, and late."""
+    """250 random programs in all, each looked at early, when the multipliers are poor, and late, in both stages."""
     for seed in range(10 * block, 10 * block + 10):
         program = random_program(seed, n=(5, 30), d=(1, 4), **kind)
         optimum = clarabel_program.solve(program).value
         problem = to_problem(program)
-        result = solve(problem, Options(tol=1e-9, max_iter=400)).result
+        result = solve(problem, Options(tol=1e-7, max_iter=240, interior_after=180)).result
         slack = 1e-7 * max(1.0, abs(optimum))
         for check in result.history:
             assert check.dual_bound <= optimum + slack

@@ -23,7 +23,8 @@ def geometry_of(n, d, n_pieces=None, seed=0):
 
 def problem_of(geometry, dc=False, alpha=0.01):
     targets = geometry.points.square().sum(1)
-    penalty = Penalty(torch.full((geometry.dimension,), alpha, dtype=torch.float64))
+    level = torch.full((geometry.dimension,), alpha, dtype=torch.float64, device=targets.device)
+    penalty = Penalty(level)
     return (DCRegression if dc else ConvexRegression)(geometry, targets - targets.mean(), penalty)
 
 
@@ -135,27 +136,15 @@ def test_the_torch_path_stays_on_its_device(n_pieces, dc, monkeypatch):
     geometry = Geometry(
         on_host.lifted.to("meta"), on_host.weights.to("meta"), on_host.cells.to("meta"), on_host.n_pieces
     )
-    # set-up may read values (a pseudo-inverse does); the loop may not
+    # set-up may read values; the loop may not
     monkeypatch.setattr(torch.linalg, "pinv", lambda a, **_: torch.empty_like(a.mT))
-    problem = problem_of.__wrapped__(geometry, dc) if hasattr(problem_of, "__wrapped__") else _meta_problem(geometry, dc)
+    monkeypatch.setattr(torch.Tensor, "__float__", lambda tensor: 50.0)
+    problem = problem_of(geometry, dc)
     kernel = TiledKernel(geometry, torch.float32)
     work = _Iteration(problem, kernel, State.zeros(problem, kernel, 1e-3), 1.7)
+    monkeypatch.undo()
     with NoTransfers():
         for _ in range(3):
             work.step()
     assert work.pieces.device.type == "meta"
 
-
-def _meta_problem(geometry, dc):
-    class Unread(torch.Tensor):
-        pass
-
-    kind = DCRegression if dc else ConvexRegression
-    problem = kind.__new__(kind)
-    n_sets = 2 if dc else 1
-    problem.geometry = geometry
-    problem.penalty = Penalty(torch.full((geometry.dimension,), 0.1, dtype=torch.float64, device="meta"))
-    problem.n_sets, problem.signs = n_sets, (1, -1)[:n_sets]
-    problem._total = 50.0
-    problem._moment = torch.empty((geometry.n_pieces, geometry.dimension + 1), dtype=torch.float64, device="meta")
-    return problem

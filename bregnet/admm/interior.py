@@ -1,0 +1,342 @@
+r"""The second stage: a primal-dual interior-point method for gaps that ADMM closes slowly.
+
+It keeps all constraints, so it needs a handful of matrices of the state's size in double precision and is only for
+problems where those are small. Slopes are eliminated piece by piece when every
+point has its own piece, which leaves one linear system of the size of the points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from bregnet.admm.geometry import Geometry
+from bregnet.admm.prox import Penalty
+
+STEP_BACK = 0.98  # how much of the way to the boundary is gone
+START_COMPLEMENTARITY = 20.0  # sum of slacks times multipliers at the start, in units of the objective
+MARGIN = 0.5  # of the mean slack, added to every slack at the start
+
+
+@runtime_checkable
+class Quadratic(Protocol):
+    """A problem whose loss is a weighted sum of squares of the signed sum of fitted values."""
+
+    geometry: Geometry
+    penalty: Penalty
+    signs: tuple[int, ...]
+    targets: Tensor
+
+    @property
+    def curvature(self) -> Tensor:
+        """Second derivative of the loss in each fitted value, (n,)."""
+
+    def primal(self, pieces: Tensor) -> tuple[float, Tensor]:
+        """Value of the functions these pieces define, and the pieces after cheap improvements."""
+
+    def dual_value(self, stationarity: Tensor, theta: Tensor) -> float:
+        """Bound from a dual point."""
+
+
+@dataclass
+class _Barrier:
+    """Slacks and multipliers: of convexity (Q, K, n), and of both ends of |a_kl| <= L_l (Q, K, d) each."""
+
+    pairs: Tensor
+    upper: Tensor
+    lower: Tensor
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter((self.pairs, self.upper, self.lower))
+
+    def map(self, other: _Barrier, combine: Callable[[Tensor, Tensor], Tensor]) -> _Barrier:
+        return _Barrier(*(combine(a, b) for a, b in zip(self, other, strict=True)))
+
+
+class InteriorPoint:
+    """One run of the method.
+
+    Parameters
+    ----------
+    problem : Quadratic
+    pieces : Tensor of shape (Q, K, d + 1)
+        Where to start; need not be feasible.
+    """
+
+    def __init__(self, problem: Quadratic, pieces: Tensor) -> None:
+        self.problem, self.geometry = problem, problem.geometry
+        lifted, geometry = problem.geometry.lifted, problem.geometry
+        signs = problem.penalty.signs
+        free = torch.zeros_like(problem.penalty.level) if signs is None else signs
+        # where a sign is forced, the end that the sign excludes is 0 instead of L
+        self._reach_upper = (free >= 0).to(lifted.dtype)
+        self._reach_lower = (free <= 0).to(lifted.dtype)
+        own = torch.zeros((geometry.n_pieces, geometry.n_points), dtype=torch.bool, device=lifted.device)
+        own[geometry.cells, torch.arange(geometry.n_points, device=lifted.device)] = True
+        self._own = own
+        self._signs = torch.tensor(problem.signs, dtype=lifted.dtype, device=lifted.device)
+        self.pieces = pieces.clone()
+        self._count = len(problem.signs) * int((~own).sum()) + 2 * pieces[..., :-1].numel()
+        self.levels = pieces[..., :-1].abs().amax(-2)
+        mean = START_COMPLEMENTARITY * self._objective() / self._count
+        self.levels = self._centred_levels(mean)
+        # slacks start clear of the boundary by a common margin, and grow true as steps are taken
+        self.slacks = self._slacks(self.pieces, self.levels)
+        pairs = self.slacks.pairs
+        self.slacks.pairs = pairs.clamp_min(0) + MARGIN * pairs.abs().mean()
+        for ends, reach in ((self.slacks.upper, self._reach_upper), (self.slacks.lower, self._reach_lower)):
+            ends.clamp_min_((1 - reach) * MARGIN * ends.abs().mean())  # a forced end may start at 0
+        self.slacks.pairs[:, own] = 1
+        self.multipliers = _Barrier(*(mean / s for s in self.slacks))
+        self.multipliers.pairs[:, own] = 0
+
+    def _centred_levels(self, mean: Tensor) -> Tensor:
+        """Levels L whose multipliers, mean / slack, add up to alpha: found by halving an interval."""
+        slopes, alpha = self.pieces[..., :-1], self.problem.penalty.level
+        largest = slopes.abs().amax(-2)
+        low, high = torch.zeros_like(largest), 2 * len(slopes[0]) * mean / alpha + torch.zeros_like(largest)
+        for _ in range(50):
+            middle = (low + high) / 2
+            level = (largest + middle)[:, None]
+            total = (self._reach_upper * mean / (level - slopes) + self._reach_lower * mean / (level + slopes)).sum(1)
+            low, high = torch.where(total > alpha, middle, low), torch.where(total > alpha, high, middle)
+        return largest + high
+
+    def _objective(self) -> Tensor:
+        error = self._fitted(self.pieces) - self.problem.targets
+        loss = (self.problem.curvature / 2 * error.square()).sum()
+        return loss + (self.levels * self.problem.penalty.level).sum()
+
+    def _fitted(self, pieces: Tensor) -> Tensor:
+        values = torch.stack([self.geometry.fitted(u) for u in pieces])
+        return (self._signs[:, None] * values).sum(0)
+
+    def _excess(self, pieces: Tensor) -> Tensor:
+        """r_kj = u_k.xh_j - u_c(j).xh_j, (Q, K, n)."""
+        return torch.stack([u @ self.geometry.lifted.T - self.geometry.fitted(u) for u in pieces])
+
+    def _slacks(self, pieces: Tensor, levels: Tensor) -> _Barrier:
+        slopes = pieces[..., :-1]
+        pairs = -self._excess(pieces)
+        pairs[:, self._own] = 1  # these constraints are identities; their multipliers stay 0
+        reach = levels[:, None]
+        return _Barrier(pairs, self._reach_upper * reach - slopes, self._reach_lower * reach + slopes)
+
+    def _adjoint(self, values: _Barrier) -> tuple[Tensor, Tensor]:
+        """Gradient of sum(values * constraints) in pieces and levels."""
+        lifted = self.geometry.lifted
+        pieces = torch.stack([v @ lifted - self.geometry.cell_sum(v.sum(0)[:, None] * lifted) for v in values.pairs])
+        pieces[..., :-1] += values.upper - values.lower
+        levels = -(self._reach_upper * values.upper + self._reach_lower * values.lower).sum(1)
+        return pieces, levels
+
+    def stationarity(self) -> tuple[Tensor, Tensor]:
+        """Dual point: stationarity of the pieces without the penalty (Q, K, d + 1), and theta (n,)."""
+        theta = -self.problem.curvature * (self._fitted(self.pieces) - self.problem.targets)
+        at_points = self._signs[:, None] * theta
+        lifted = self.geometry.lifted
+        rows = [
+            mu @ lifted - self.geometry.cell_sum((mu.sum(0) + t)[:, None] * lifted)
+            for mu, t in zip(self.multipliers.pairs, at_points, strict=True)
+        ]
+        return torch.stack(rows), theta
+
+    def certify(self) -> tuple[float, Tensor, float]:
+        """Objective and pieces of the current function, and a certified bound."""
+        objective, pieces = self.problem.primal(self.pieces)
+        return objective, pieces, self.problem.dual_value(*self.stationarity())
+
+    def step(self) -> None:
+        """A predictor-corrector step (Mehrotra)."""
+        slack, mult = self.slacks, self.multipliers
+        missing = slack.map(self._slacks(self.pieces, self.levels), torch.sub)
+        weights = mult.map(slack, torch.div)
+        weights.pairs[:, self._own] = 0
+        system = _system(self, weights)
+        theta = self.problem.curvature * (self._fitted(self.pieces) - self.problem.targets)
+        loss = torch.stack([
+            s * self.geometry.cell_sum(theta[:, None] * self.geometry.lifted) for s in self._signs
+        ])
+        level_gradient = self.problem.penalty.level.expand_as(self.levels)
+        total = sum((s * m).sum() for s, m in zip(slack, mult, strict=True))
+
+        def direction(aim: _Barrier) -> tuple[Tensor, Tensor, _Barrier, _Barrier]:
+            goal = aim.map(slack, torch.div)
+            goal.pairs[:, self._own] = 0
+            pull = _Barrier(*(g + w * r for g, w, r in zip(goal, weights, missing, strict=True)))
+            pieces, levels = self._adjoint(pull)
+            step_pieces, step_levels = system.solve(-(loss + pieces), -(level_gradient + levels))
+            moved = self._slacks(step_pieces, step_levels).map(missing, torch.sub)
+            moved.pairs[:, self._own] = 0
+            change = _Barrier(*(g - m - w * d for g, m, w, d in zip(goal, mult, weights, moved, strict=True)))
+            return step_pieces, step_levels, moved, change
+
+        zero = _Barrier(*(torch.zeros((), dtype=total.dtype, device=total.device).expand_as(s) for s in slack))
+        _, _, moved, change = direction(zero)
+        length = _longest(slack, moved, mult, change)
+        after = sum(
+            ((s + length * ds) * (m + length * dm)).sum()
+            for s, ds, m, dm in zip(slack, moved, mult, change, strict=True)
+        )
+        centre = (after / total) ** 3 * total / self._count
+        aim = moved.map(change, lambda ds, dm: centre - ds * dm)
+        pieces, levels, moved, change = direction(aim)
+        length = STEP_BACK * _longest(slack, moved, mult, change)
+        self.pieces = self.pieces + length * pieces
+        self.levels = self.levels + length * levels
+        self.slacks = slack.map(moved, lambda s, ds: s + length * ds)
+        self.multipliers = mult.map(change, lambda m, dm: m + length * dm)
+
+
+def _longest(slack: _Barrier, moved: _Barrier, mult: _Barrier, change: _Barrier) -> Tensor:
+    """The longest step, at most 1 / STEP_BACK, that keeps slacks and multipliers positive."""
+    most = torch.full((), -STEP_BACK, dtype=slack.pairs.dtype, device=slack.pairs.device)
+    for value, step in (*zip(slack, moved, strict=True), *zip(mult, change, strict=True)):
+        ratio = torch.where(value > 0, step / value, 0)
+        most = torch.minimum(most, ratio.amin())
+    return -1 / most
+
+
+class _OwnPieceSystem:
+    """Newton equations when every point has its own piece, in values z_k at the points and slopes a_k.
+
+    r_kj = z_k - z_j + a_k.(x_j - x_k): the slopes of a piece meet only its own constraints and are eliminated.
+    """
+
+    def __init__(self, method: InteriorPoint, weights: _Barrier) -> None:
+        geometry = method.geometry
+        points = geometry.points
+        n, d = points.shape
+        n_sets = len(weights.pairs)
+        self._points, self._d = points, d
+        outer = (points[:, :, None] * points[:, None, :]).reshape(n, -1)
+        size = n_sets * (n + d)
+        matrix = points.new_zeros((size, size))
+        self._slopes, self._cross, self._levels = [], [], []
+        for q, (pair, upper, lower) in enumerate(zip(*weights, strict=True)):
+            total = pair.sum(1)
+            mean = pair @ points
+            # sum_j d_kj (x_j - x_k)(x_j - x_k)'
+            block = (pair @ outer).reshape(n, d, d) - mean[:, :, None] * points[:, None, :]
+            block += -points[:, :, None] * mean[:, None, :] + total[:, None, None] * outer.reshape(n, d, d)
+            block += (upper + lower).diag_embed()
+            factor = torch.linalg.cholesky(block)
+            reach = method._reach_lower * lower - method._reach_upper * upper
+            levels = torch.linalg.solve_triangular(factor, reach.diag_embed(), upper=False)  # (n, d, d)
+            cross = self._values_block(pair, total, mean, factor)  # (n d, n)
+            z, level = slice(q * n, (q + 1) * n), slice(n_sets * n + q * d, n_sets * n + (q + 1) * d)
+            own = (total + pair.sum(0)).diag() - pair - pair.T
+            matrix[z, z] = own - cross.T @ cross
+            flat = levels.reshape(n * d, d)
+            matrix[z, level] = -(cross.T @ flat)
+            matrix[level, z] = matrix[z, level].T
+            ends = (method._reach_upper * upper + method._reach_lower * lower).sum(0).diag()
+            matrix[level, level] = ends - flat.T @ flat
+            self._slopes.append(factor)
+            self._cross.append(cross)
+            self._levels.append(flat)
+        signs = method._signs
+        curvature = method.problem.curvature.diag()
+        for q in range(n_sets):
+            for p in range(n_sets):
+                matrix[q * n : (q + 1) * n, p * n : (p + 1) * n] += signs[q] * signs[p] * curvature
+        self._factor = _cholesky(matrix)
+
+    def _values_block(self, pair: Tensor, total: Tensor, mean: Tensor, factor: Tensor) -> Tensor:
+        """F_k^-1 sum_j d_kj (x_j - x_k)(e_k - e_j)', all pieces below each other, (n d, n)."""
+        points, (n, d) = self._points, self._points.shape
+        block = pair[:, None, :] * (points[:, :, None] - points.T[None])  # -d_kj (x_j - x_k), (n, d, n)
+        own = mean - total[:, None] * points
+        index = torch.arange(n, device=points.device)
+        block[index, :, index] += own
+        return torch.linalg.solve_triangular(factor, block, upper=False).reshape(n * d, n)
+
+    def solve(self, pieces: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
+        n, d = self._points.shape
+        values = pieces[..., -1]
+        slopes = pieces[..., :-1] - values[..., None] * self._points  # gradient in a with z held
+        reduced, heads, tails = [], [], []
+        for q in range(len(pieces)):
+            part = torch.linalg.solve_triangular(self._slopes[q], slopes[q][..., None], upper=False).reshape(-1)
+            reduced.append(part)
+            heads.append(values[q] - self._cross[q].T @ part)
+            tails.append(levels[q] - self._levels[q].T @ part)
+        solution = torch.cholesky_solve(torch.cat(heads + tails)[:, None], self._factor)[:, 0]
+        z = solution[: len(pieces) * n].reshape(len(pieces), n)
+        level = solution[len(pieces) * n :].reshape(len(pieces), d)
+        out = []
+        for q in range(len(pieces)):
+            part = reduced[q] - self._cross[q] @ z[q] - self._levels[q] @ level[q]
+            back = torch.linalg.solve_triangular(self._slopes[q].mT, part.reshape(n, d, 1), upper=True)[..., 0]
+            out.append(torch.cat([back, (z[q] - (back * self._points).sum(1))[:, None]], dim=1))
+        return torch.stack(out), level
+
+
+class _CellSystem:
+    """Newton equations in all pieces at once, for few pieces."""
+
+    def __init__(self, method: InteriorPoint, weights: _Barrier) -> None:
+        geometry = method.geometry
+        lifted, n_pieces = geometry.lifted, geometry.n_pieces
+        size, d = lifted.shape[1], geometry.dimension
+        n_sets = len(weights.pairs)
+        outer = lifted[:, :, None] * lifted[:, None, :]
+        each = n_pieces * size
+        matrix = lifted.new_zeros((n_sets * (each + d), n_sets * (each + d)))
+        index = torch.arange(n_pieces, device=lifted.device)
+        feature = torch.arange(d, device=lifted.device)
+        for q, (pair, upper, lower) in enumerate(zip(*weights, strict=True)):
+            blocks = lifted.new_zeros((n_pieces, n_pieces, size, size))
+            for k in range(n_pieces):
+                blocks[k] -= geometry.cell_sum(pair[k][:, None, None] * outer)  # piece k against every cell
+            blocks += blocks.permute(1, 0, 2, 3).clone()
+            blocks[index, index] += (pair @ outer.reshape(len(lifted), -1)).reshape(n_pieces, size, size)
+            blocks[index, index] += geometry.cell_sum(pair.sum(0)[:, None, None] * outer)
+            blocks[:, :, feature, feature] += torch.eye(n_pieces, dtype=lifted.dtype, device=lifted.device)[
+                :, :, None
+            ] * (upper + lower)[:, None, :]
+            rows = slice(q * each, (q + 1) * each)
+            matrix[rows, rows] = blocks.permute(0, 2, 1, 3).reshape(each, each)
+            reach = lifted.new_zeros((n_pieces, size, d))
+            reach[:, feature, feature] = method._reach_lower * lower - method._reach_upper * upper
+            level = slice(n_sets * each + q * d, n_sets * each + (q + 1) * d)
+            matrix[rows, level] = reach.reshape(each, d)
+            matrix[level, rows] = reach.reshape(each, d).T
+            matrix[level, level] = (method._reach_upper * upper + method._reach_lower * lower).sum(0).diag()
+        data = torch.block_diag(*geometry.cell_sum(method.problem.curvature[:, None, None] * outer))
+        for q in range(n_sets):
+            for p in range(n_sets):
+                part = method._signs[q] * method._signs[p] * data
+                matrix[q * each : (q + 1) * each, p * each : (p + 1) * each] += part
+        self._factor = _cholesky(matrix)
+
+    def solve(self, pieces: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
+        right = torch.cat([pieces.reshape(-1), levels.reshape(-1)])
+        solution = torch.cholesky_solve(right[:, None], self._factor)[:, 0]
+        return solution[: pieces.numel()].reshape(pieces.shape), solution[pieces.numel() :].reshape(levels.shape)
+
+
+def system_size(geometry: Geometry, n_sets: int) -> int:
+    """Unknowns of the Newton equations after elimination."""
+    each = geometry.n_points if geometry.own_piece else geometry.n_pieces * geometry.lifted.shape[1]
+    return n_sets * (each + geometry.dimension)
+
+
+def _system(method: InteriorPoint, weights: _Barrier) -> _OwnPieceSystem | _CellSystem:
+    kind = _OwnPieceSystem if method.geometry.own_piece else _CellSystem
+    return kind(method, weights)
+
+
+def _cholesky(matrix: Tensor) -> Tensor:
+    """Factor, with a ridge where rounding or a free common constant leaves no margin."""
+    diagonal = matrix.diagonal()
+    for ridge in (1e-14, 1e-12, 1e-10, 1e-8):
+        diagonal += ridge * diagonal.abs().amax()
+        factor, info = torch.linalg.cholesky_ex(matrix)
+        if int(info) == 0:
+            return factor
+    raise FloatingPointError("the Newton equations are singular")
