@@ -1,0 +1,1 @@
+"""Speed and quality, measured: run a module with ``python -m benchmarks.NAME``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Integral, Real
 from typing import Any
 
@@ -13,9 +14,10 @@ def positive(name: str, value: Any) -> float:
     """A positive finite number."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
-    if not (value > 0 and np.isfinite(value)):
+    number = float(value)
+    if not (number > 0 and math.isfinite(number)):
         raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    return float(value)
+    return number
 
 
 def integer_at_least(name: str, value: Any, least: int) -> int:
@@ -34,10 +36,10 @@ def callback(value: Any) -> Any:
     return value
 
 
-def pieces(value: Any, n_rows: int) -> int | str | None:
-    """The `n_pieces` of an estimator: "auto", None or a number up to `n_rows`."""
+def pieces(value: Any, n_rows: int) -> int | None:
+    """The `n_pieces` of an estimator: a number up to `n_rows`, or None for "auto" and None."""
     if value is None or (isinstance(value, str) and value == "auto"):
-        return value
+        return None
     if isinstance(value, str):
         raise ValueError(f"n_pieces must be 'auto', None or an integer, got {value!r}")
     count = integer_at_least("n_pieces", value, 1)

@@ -65,9 +65,7 @@ class MaxAffine:
            [ 1.]])
     """
 
-    def __init__(
-        self, slopes: Array, intercepts: Array, *, temperature: float = 0.0, strictness: float = 0.0
-    ) -> None:
+    def __init__(self, slopes: Array, intercepts: Array, *, temperature: float = 0.0, strictness: float = 0.0) -> None:
         self._torch_out = isinstance(slopes, Tensor)
         device = slopes.device if isinstance(slopes, Tensor) else torch.device("cpu")
         self._slopes = _as_tensor(slopes, device)
@@ -75,9 +73,7 @@ class MaxAffine:
         if self._slopes.ndim != 2 or len(self._slopes) == 0:
             raise ValueError(f"slopes must have shape (n_pieces, n_features), got {tuple(self._slopes.shape)}")
         if self._intercepts.shape != self._slopes.shape[:1]:
-            raise ValueError(
-                f"intercepts must have shape ({len(self._slopes)},), got {tuple(self._intercepts.shape)}"
-            )
+            raise ValueError(f"intercepts must have shape ({len(self._slopes)},), got {tuple(self._intercepts.shape)}")
         for name, value in (("temperature", temperature), ("strictness", strictness)):
             if not value >= 0:
                 raise ValueError(f"{name} must be at least 0, got {value}")

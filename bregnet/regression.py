@@ -76,6 +76,13 @@ class _Warm:
     geometry: Geometry
     state: State
 
+    def fits(self, points: Tensor, n_pieces: int) -> bool:
+        """Whether it is for these points on this device, with as many pieces."""
+        known = self.geometry.points
+        if known.shape != points.shape or known.device != points.device:
+            return False
+        return self.geometry.own_piece == (n_pieces == len(points)) and torch.equal(known, points)
+
 
 class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
     """What the two regressors share: validate, build the problem, solve, store, warn."""
@@ -112,7 +119,9 @@ class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
         """The program in the solver's coordinates."""
 
     @abstractmethod
-    def _functions(self, pieces: np.ndarray, units: Standardisation) -> tuple[MaxAffine | DifferenceOfConvex, np.ndarray]:
+    def _functions(
+        self, pieces: np.ndarray, units: Standardisation
+    ) -> tuple[MaxAffine | DifferenceOfConvex, np.ndarray]:
         """The fitted function and the bounds on its slopes, in the original coordinates."""
 
     def fit(self, X: Array, y: Array) -> Any:
@@ -127,64 +136,62 @@ class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
         -------
         self : estimator
         """
-        X, y = validate_data(self, _to_numpy(X), _to_numpy(y), dtype=np.float64, y_numeric=True)
-        alpha = check.positive("alpha", self.alpha)
+        features, targets = validate_data(self, _to_numpy(X), _to_numpy(y), dtype=np.float64, y_numeric=True)
         options = Options(
             tol=check.positive("tol", self.tol),
             max_iter=check.integer_at_least("max_iter", self.max_iter, 1),
             verbose=int(self.verbose),
             callback=check.callback(self.callback),
         )
-        n_pieces = check.pieces(self.n_pieces, len(X))
         n_rounds = check.integer_at_least("reassign", self.reassign, 0)
-        device = check.resolve_device(self.device)
+        units = Standardisation.of(features, np.asarray(targets, dtype=np.float64))
+        problem, state = self._prepare(features, targets, units)
+        solution = solve(problem, options, start=state)
+        for _ in range(0 if problem.geometry.own_piece else n_rounds):
+            geometry, state = reassigned(problem.geometry, solution)
+            problem = self._problem(geometry, problem.targets, problem.penalty.level, problem.offset)
+            solution = solve(problem, options, start=state)
 
-        y = np.asarray(y, dtype=np.float64)
-        units = Standardisation.of(X, y)
-        merged = merge_duplicates(units.points(X))
-        targets = units.targets(y)
-        means = np.bincount(merged.inverse, targets) / merged.counts
-        offset = float(np.mean((targets - means[merged.inverse]) ** 2))
-        # alpha acts on the original slopes where nothing is to be standardised
-        level = alpha if self.standardize else alpha / (units.target_scale * units.scale)
-        level = torch.as_tensor(np.broadcast_to(level, X.shape[1]).copy(), device=device)
-
-        geometry, state = self._geometry(merged.points, merged.counts.astype(float), n_pieces, device)
-        targets_there = torch.as_tensor(means, device=device)
-        solution = solve(self._problem(geometry, targets_there, level, offset), options, start=state)
-        for _ in range(n_rounds):
-            if geometry.own_piece:
-                break
-            geometry, state = reassigned(geometry, solution)
-            solution = solve(self._problem(geometry, targets_there, level, offset), options, start=state)
-
-        self._warm = _Warm(geometry, solution.state) if self.warm_start else None
+        self._warm = _Warm(problem.geometry, solution.state) if self.warm_start else None
         self.function_, self.feature_bounds_ = self._functions(solution.pieces.cpu().numpy(), units)
         self.result_ = _in_units(solution.result, 1.0 if self.standardize else units.target_scale**2)
         self.gap_ = self.result_.gap
         self.n_iter_ = max(1, self.result_.n_iter)
-        if not self.result_.converged and "callback" not in self.result_.status:
-            warnings.warn(
-                f"{type(self).__name__} {self.result_.status}; raise max_iter or tol", ConvergenceWarning, stacklevel=2
-            )
+        if not (self.result_.converged or self.result_.stopped):
+            message = f"{type(self).__name__} {self.result_.status}; raise max_iter or tol"
+            warnings.warn(message, ConvergenceWarning, stacklevel=2)
         return self
 
+    def _prepare(
+        self, features: np.ndarray, targets: np.ndarray, units: Standardisation
+    ) -> tuple[LeastSquares, State | None]:
+        """The program in the solver's coordinates, duplicates merged, and the state to start from."""
+        alpha = check.positive("alpha", self.alpha)
+        n_pieces = check.pieces(self.n_pieces, len(features))
+        device = check.resolve_device(self.device)
+        merged = merge_duplicates(units.points(features))
+        scaled = units.targets(targets)
+        means = np.bincount(merged.inverse, scaled) / merged.counts
+        offset = float(np.mean((scaled - means[merged.inverse]) ** 2))
+        # alpha acts on the original slopes where nothing is to be standardised
+        unit = np.ones_like(units.scale) if self.standardize else units.target_scale * units.scale
+        level = torch.as_tensor(alpha / unit, device=device)
+        geometry, state = self._geometry(merged.points, merged.counts.astype(float), n_pieces, device)
+        return self._problem(geometry, torch.as_tensor(means, device=device), level, offset), state
+
     def _geometry(
-        self, points: np.ndarray, counts: np.ndarray, n_pieces: int | str | None, device: torch.device
+        self, points: np.ndarray, counts: np.ndarray, n_pieces: int | None, device: torch.device
     ) -> tuple[Geometry, State | None]:
         """Points with their cells; those of the last fit, with its state, where a warm start applies."""
-        there = torch.as_tensor(points, device=device)
+        n = len(points)
+        there, weights = torch.as_tensor(points, device=device), torch.as_tensor(counts, device=device)
+        if self.n_pieces == "auto":
+            n_pieces = n if n <= OWN_PIECE_POINTS else AUTO_CELLS
+        n_pieces = n if n_pieces is None else min(n_pieces, n)
         warm: _Warm | None = getattr(self, "_warm", None)
-        if n_pieces == "auto":
-            n_pieces = len(points) if len(points) <= OWN_PIECE_POINTS else AUTO_CELLS
-        elif n_pieces is None:
-            n_pieces = len(points)
-        if self.warm_start and warm is not None and warm.geometry.points.shape == there.shape:
-            same_pieces = warm.geometry.own_piece == (n_pieces >= len(points))
-            if same_pieces and warm.geometry.lifted.device == device and torch.equal(warm.geometry.points, there):
-                return warm.geometry, warm.state
-        weights = torch.as_tensor(counts, device=device)
-        if n_pieces >= len(points):
+        if self.warm_start and warm is not None and warm.fits(there, n_pieces):
+            return warm.geometry, warm.state
+        if n_pieces == n:
             return Geometry.build(there, weights), None
         cells = kmeans_cells(points, n_pieces, counts, self.random_state)
         return Geometry.build(there, weights, torch.as_tensor(cells, device=device), int(cells.max()) + 1), None
@@ -218,9 +225,7 @@ def _to_numpy(values: Array) -> Any:
 
 def _in_units(result: Result, unit: float) -> Result:
     """The same result with values of the loss multiplied by `unit`."""
-    history = tuple(
-        replace(c, objective=c.objective * unit, dual_bound=c.dual_bound * unit) for c in result.history
-    )
+    history = tuple(replace(c, objective=c.objective * unit, dual_bound=c.dual_bound * unit) for c in result.history)
     return replace(result, objective=result.objective * unit, dual_bound=result.dual_bound * unit, history=history)
 
 

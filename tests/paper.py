@@ -53,7 +53,7 @@ class _PieceSet:
         return own + self.X @ Lt.mean(0) - own.mean() - beta
 
     def update(self, y_hat):
-        X, n = self.X, self.n
+        X = self.X
         shared = (y_hat[:, None] * X).mean(0)
         a = np.einsum("iab,ib->ia", self.Lam, self.theta() + y_hat[:, None] * X + shared)
         c = np.abs(self.eta + a)
@@ -90,7 +90,9 @@ def dc_regression(X, y, rho, lam, T):
         first, second = (f.v_minus_beta() for f in sets)
         minus = np.linalg.solve(omega + shift, 4 * y / (n**2 * rho) + first - second)
         plus = np.linalg.solve(omega - shift, first + second)
-        pieces = np.stack([f.update(y_hat) for f, y_hat in zip(sets, ((plus + minus) / 2, (plus - minus) / 2), strict=True)])
+        pieces = np.stack(
+            [f.update(y_hat) for f, y_hat in zip(sets, ((plus + minus) / 2, (plus - minus) / 2), strict=True)]
+        )
     return pieces
 
 

@@ -119,9 +119,7 @@ def _preconditioner(operator: PairOperator, point: DualPoint, flexibility: Tenso
     return torch.linalg.inv(blocks + ridge.expand_as(diagonal).diag_embed()), ridge
 
 
-def repair(
-    operator: PairOperator, point: DualPoint, nu: Tensor, flexibility: Tensor, n_steps: int
-) -> DualPoint:
+def repair(operator: PairOperator, point: DualPoint, nu: Tensor, flexibility: Tensor, n_steps: int) -> DualPoint:
     """Move multipliers so that the penalty's multipliers become `nu` (Q, K, d), by conjugate gradients."""
     target = torch.cat([nu, torch.zeros_like(nu[..., :1])], dim=-1)
     residual = -(operator.stationarity(point) + target)

@@ -69,7 +69,7 @@ class Geometry:
 
     def fitted(self, pieces: Tensor) -> Tensor:
         """u_c(j).xh_j, the value each point's own piece takes there, (n,)."""
-        return (self.at_cells(pieces) * self.lifted).sum(1)
+        return torch.linalg.vecdot(self.at_cells(pieces), self.lifted)
 
     @classmethod
     def build(

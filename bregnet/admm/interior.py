@@ -158,11 +158,9 @@ class InteriorPoint:
         weights.pairs[:, self._own] = 0
         system = _system(self, weights)
         theta = self.problem.curvature * (self._fitted(self.pieces) - self.problem.targets)
-        loss = torch.stack([
-            s * self.geometry.cell_sum(theta[:, None] * self.geometry.lifted) for s in self._signs
-        ])
+        loss = torch.stack([s * self.geometry.cell_sum(theta[:, None] * self.geometry.lifted) for s in self._signs])
         level_gradient = self.problem.penalty.level.expand_as(self.levels)
-        total = sum((s * m).sum() for s, m in zip(slack, mult, strict=True))
+        total = torch.stack([(s * m).sum() for s, m in zip(slack, mult, strict=True)]).sum()
 
         def direction(aim: _Barrier) -> tuple[Tensor, Tensor, _Barrier, _Barrier]:
             goal = aim.map(slack, torch.div)
@@ -296,9 +294,9 @@ class _CellSystem:
             blocks += blocks.permute(1, 0, 2, 3).clone()
             blocks[index, index] += (pair @ outer.reshape(len(lifted), -1)).reshape(n_pieces, size, size)
             blocks[index, index] += geometry.cell_sum(pair.sum(0)[:, None, None] * outer)
-            blocks[:, :, feature, feature] += torch.eye(n_pieces, dtype=lifted.dtype, device=lifted.device)[
-                :, :, None
-            ] * (upper + lower)[:, None, :]
+            blocks[:, :, feature, feature] += (
+                torch.eye(n_pieces, dtype=lifted.dtype, device=lifted.device)[:, :, None] * (upper + lower)[:, None, :]
+            )
             rows = slice(q * each, (q + 1) * each)
             matrix[rows, rows] = blocks.permute(0, 2, 1, 3).reshape(each, each)
             reach = lifted.new_zeros((n_pieces, size, d))

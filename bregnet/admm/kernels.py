@@ -8,7 +8,10 @@ matrix of the state's size ever exists.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -18,7 +21,7 @@ from bregnet.admm.geometry import Geometry
 
 TILE_ELEMENTS = 1 << 20  # entries of the state that the torch kernel handles at once
 FUSED_MAX_DIMENSION = 64  # beyond, matrix products win over the fused loop
-SINGLE_THREAD_ELEMENTS = 1 << 15  # below, handing work to a thread costs more than it saves
+SINGLE_THREAD_WORK = 12_000_000  # entries times features below which handing work to a thread costs more than it saves
 
 
 class Moments(NamedTuple):
@@ -50,9 +53,13 @@ class Kernel(ABC):
         shape = (self._geometry.n_pieces, self._geometry.n_points)
         return torch.zeros(shape, dtype=self._dtype, device=self._lifted.device)
 
+    def session(self) -> AbstractContextManager[None]:
+        """What must hold while iterations run."""
+        return nullcontext()
+
     @abstractmethod
     def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
-        """w += g (r + s) in place, with the moments of the new state."""
+        """W += g (r + s) in place, with the moments of the new state."""
 
     def moments(self, state: Tensor) -> Moments:
         """The moments of a state as it is."""
@@ -93,7 +100,7 @@ class Kernel(ABC):
             found.append(Pairs(at[:, 0] + rows.start, at[:, 1], values))
         return Pairs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
-    def _tiles(self, state: Tensor):
+    def _tiles(self, state: Tensor) -> Iterator[slice]:
         return (slice(start, min(start + self._tile, len(state))) for start in range(0, len(state), self._tile))
 
 
@@ -101,6 +108,7 @@ class TiledKernel(Kernel):
     """Torch matrix products on tiles of pieces, for any device and for many features."""
 
     def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
+        """One tile of pieces after the other."""
         pieces, fitted = pieces.to(self._dtype), fitted.to(self._dtype)
         products = torch.empty_like(pieces)
         column_sums = torch.zeros_like(fitted)
@@ -124,23 +132,32 @@ class FusedKernel(Kernel):
 
         self._compiled = fused.advance
         self._points = self._lifted.T[:-1].contiguous().numpy()
-        small = geometry.n_pieces * geometry.n_points < SINGLE_THREAD_ELEMENTS
-        n_threads = 1 if small else min(torch.get_num_threads(), geometry.n_pieces)
+        work = geometry.n_pieces * geometry.n_points * (geometry.dimension + 4)
+        n_threads = 1 if work < SINGLE_THREAD_WORK else min(torch.get_num_threads(), geometry.n_pieces)
         bounds = torch.linspace(0, geometry.n_pieces, n_threads + 1).round().int().tolist()
-        self._chunks = [slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        self._chunks = [slice(a, b) for a, b in pairwise(bounds)]
         self._column_sums = torch.empty((n_threads, geometry.n_points), dtype=dtype)
         self._pool = ThreadPoolExecutor(n_threads - 1) if n_threads > 1 else None
 
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """One thread for torch: its own would spin between its small operations and take the cores of the pass."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
     def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
+        """One chunk of pieces a thread."""
         rows, anchor = pieces.to(self._dtype).numpy(), fitted.to(self._dtype).numpy()
         moments = torch.empty(pieces.shape, dtype=torch.float64)
         matrix, products, sums = state.numpy(), moments.numpy(), self._column_sums.numpy()
         step = matrix.dtype.type(relaxation)
 
         def run(thread: int, chunk: slice) -> None:
-            self._compiled(
-                matrix[chunk], rows[chunk], self._points, anchor, step, products[chunk], sums[thread]
-            )
+            self._compiled(matrix[chunk], rows[chunk], self._points, anchor, step, products[chunk], sums[thread])
 
         waiting = [self._pool.submit(run, i, c) for i, c in enumerate(self._chunks[1:], 1)] if self._pool else []
         run(0, self._chunks[0])

@@ -22,6 +22,8 @@ SLOPE_WEIGHT = 0.05  # kappa / n: weight of the copy of the slopes beside the sl
 PAIRS_PER_POINT = 60  # multipliers that the certificate looks at, at most
 FIRST_CHECK = 25
 INTERIOR_STEPS = 100
+FINE_TOLERANCE = 1e-3  # below, the state is in double precision and larger problems are finished by Newton steps
+SMALL_SYSTEM, LARGE_SYSTEM = 400, 1500
 CHECK_GROWTH = 1.2  # checks move apart: certifying costs as much as some dozens of iterations
 
 
@@ -44,8 +46,8 @@ class Options:
         How often a check may repair the multipliers before bounding.
     interior_after : int
         Iterations after which a small problem goes over to the interior-point method.
-    interior_size : int
-        The largest system of Newton equations for which it does.
+    interior_size : int or None
+        The largest system of Newton equations for which it does; None chooses by the tolerance.
     verbose : int
         1 shows a progress bar.
     callback : callable or None
@@ -59,7 +61,7 @@ class Options:
     rescale_at: tuple[int, ...] = ()
     repairs: int = 2
     interior_after: int = 400
-    interior_size: int = 1000
+    interior_size: int | None = None
     verbose: int = 0
     callback: Callable[[Check], bool | None] | None = None
 
@@ -123,7 +125,7 @@ class _Iteration:
             self.kernel.advance(w, u, geometry.fitted(u), self.relaxation)
             for w, u in zip(state.slacks, self.pieces, strict=True)
         ]
-        state.slopes += self.relaxation * (self.pieces[..., :-1] - clipped)
+        state.slopes.add_(self.pieces[..., :-1] - clipped, alpha=self.relaxation)
 
     def clipped_slopes(self) -> Tensor:
         """p, the slopes that the penalty agrees with."""
@@ -230,7 +232,15 @@ class _Tracker:
         if n_interior:
             status += f" ({n_interior} of them interior-point)"
         return Result(
-            status, converged, n_iter, self.objective, self.bound, gap, tuple(self.history), seconds
+            status,
+            converged,
+            self.stopped and not converged,
+            n_iter,
+            self.objective,
+            self.bound,
+            gap,
+            tuple(self.history),
+            seconds,
         )
 
 
@@ -239,9 +249,7 @@ def _next_check(iteration: int, max_iter: int) -> int:
     return min(max(iteration + FIRST_CHECK, math.ceil(iteration * CHECK_GROWTH)), max_iter)
 
 
-def solve(
-    problem: Problem, options: Options, *, kernel: Kernel | None = None, start: State | None = None
-) -> Solution:
+def solve(problem: Problem, options: Options, *, kernel: Kernel | None = None, start: State | None = None) -> Solution:
     """Minimise `problem` by two-block ADMM until its certified gap is small enough.
 
     Parameters
@@ -260,7 +268,7 @@ def solve(
     began = time.perf_counter()
     if kernel is None:
         # single precision reaches gaps of about 1e-4
-        kernel = choose_kernel(problem.geometry, torch.float32 if options.tol >= 1e-3 else torch.float64)
+        kernel = choose_kernel(problem.geometry, torch.float32 if options.tol >= FINE_TOLERANCE else torch.float64)
     rho = options.rho or default_rho(problem)
     state = start or State.zeros(problem, kernel, rho)
     work = _Iteration(problem, kernel, state, options.relaxation)
@@ -268,13 +276,15 @@ def solve(
         work.rescale(rho)
     with tqdm(total=options.max_iter, disable=options.verbose < 1, unit="it", desc="ADMM") as bar:
         tracker = _Tracker(problem, options, bar)
-        iteration = _alternate(work, tracker, options)
+        with kernel.session():
+            iteration = _alternate(work, tracker, options)
         n_interior = 0
         if not tracker.done and iteration < options.max_iter:
             n_interior = _finish(problem, tracker, options, iteration)
             iteration += n_interior
         if not tracker.done and iteration < options.max_iter:  # the interior-point method gave up
-            iteration = _alternate(work, tracker, replace(options, interior_size=0), iteration)
+            with kernel.session():
+                iteration = _alternate(work, tracker, replace(options, interior_size=0), iteration)
     result = tracker.result(iteration, n_interior, time.perf_counter() - began)
     return Solution(tracker.pieces, result, state)
 
@@ -282,9 +292,10 @@ def solve(
 def _alternate(work: _Iteration, tracker: _Tracker, options: Options, iteration: int = 0) -> int:
     """ADMM until the gap is closed, iterations run out, or the interior-point method should take over."""
     problem, next_check = work.problem, _next_check(iteration, options.max_iter)
-    interior = (
-        isinstance(problem, Quadratic) and system_size(problem.geometry, problem.n_sets) <= options.interior_size
-    )
+    limit = options.interior_size
+    if limit is None:  # ADMM reaches a coarse gap sooner unless the problem is small
+        limit = SMALL_SYSTEM if options.tol >= FINE_TOLERANCE else LARGE_SYSTEM
+    interior = isinstance(problem, Quadratic) and system_size(problem.geometry, problem.n_sets) <= limit
     while iteration < options.max_iter and not tracker.done:
         if interior and iteration >= options.interior_after:
             break
@@ -292,7 +303,9 @@ def _alternate(work: _Iteration, tracker: _Tracker, options: Options, iteration:
         iteration += 1
         if iteration == next_check:
             objective, pieces = work.primal()
-            tracker.look(iteration, objective, pieces, work.bound(options.repairs))
+            # while the objective still falls by more than the tolerance, no bound can come close enough
+            settled = tracker.objective - objective <= options.tol * abs(objective)
+            tracker.look(iteration, objective, pieces, work.bound(options.repairs if settled else 0))
             next_check = _next_check(iteration, options.max_iter)
         if iteration in options.rescale_at:
             work.rescale(work.balanced_rho(3.0))

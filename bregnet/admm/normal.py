@@ -9,6 +9,8 @@ from torch import Tensor
 
 from bregnet.admm.geometry import Geometry
 
+GRAM_ELEMENTS = 1 << 22  # numbers in a block of outer products
+
 
 class Factor(Protocol):
     """A factorised set of normal equations."""
@@ -27,6 +29,18 @@ def _coupling(sum_inverse: Tensor, sum_inverse_gram: Tensor, sum_gram_inverse_gr
     top = torch.cat([eye - sum_inverse_gram.T, -sum_gram_inverse_gram], dim=1)
     bottom = torch.cat([-sum_inverse, eye - sum_inverse_gram], dim=1)
     return torch.linalg.pinv(torch.cat([top, bottom]), rtol=1e-12)
+
+
+def _cell_grams(geometry: Geometry, weights: Tensor) -> Tensor:
+    """Sum over each cell of weight_j xh_j xh_j', (K, d + 1, d + 1), a block of points at a time."""
+    lifted, size = geometry.lifted, geometry.lifted.shape[1]
+    out = lifted.new_zeros((geometry.n_pieces, size, size))
+    step = max(1, GRAM_ELEMENTS // size**2)
+    for start in range(0, len(lifted), step):
+        part = slice(start, start + step)
+        outer = (weights[part, None] * lifted[part])[:, :, None] * lifted[part, None, :]
+        out.index_add_(0, geometry.cells[part], outer)
+    return out
 
 
 class _RankOneFactor:
@@ -50,27 +64,23 @@ class _RankOneFactor:
         lifted, solved = self._lifted, self._solved
         # H_j^-1 (rhs_j + q1 + xh_j xh_j'q2): q1 joins the right-hand side, q2 acts through left_j z_j
         alone = right_hand_side @ self._base
-        alone -= self._shrink * (right_hand_side * solved).sum(1, keepdim=True) * solved
-        gathered = torch.cat([lifted.T @ (alone * lifted).sum(1), alone.sum(0)])
+        alone.addcmul_(self._shrink * torch.linalg.vecdot(right_hand_side, solved)[:, None], solved, value=-1)
+        gathered = torch.cat([torch.linalg.vecdot(alone, lifted) @ lifted, alone.sum(0)])
         q1, q2 = (self._coupling @ gathered).chunk(2)
         along = self._left * (lifted @ q2)[:, None] - self._shrink * (solved @ q1)[:, None]
-        return alone + self._base @ q1 + along * solved
+        return alone.addcmul_(along, solved).add_(self._base @ q1)
 
 
 class _BatchedFactor:
     """One (d + 1) x (d + 1) inverse a piece."""
 
     def __init__(self, geometry: Geometry, base: Tensor, data_strength: float) -> None:
-        lifted, n_pieces = geometry.lifted, geometry.n_pieces
-        outer = lifted[:, :, None] * lifted[:, None, :]
-        self._gram = geometry.cell_sum(outer)  # S_m
-        weight = (n_pieces + data_strength * geometry.weights)[:, None, None]
-        system = geometry.cell_sum(weight * outer) + torch.linalg.inv(base)
+        self._gram = _cell_grams(geometry, torch.ones_like(geometry.weights))  # S_m
+        weighted = _cell_grams(geometry, geometry.n_pieces + data_strength * geometry.weights)
+        system = weighted + torch.linalg.inv(base)
         self._inverse = torch.cholesky_inverse(torch.linalg.cholesky(system))
         inverse_gram = self._inverse @ self._gram
-        self._coupling = _coupling(
-            self._inverse.sum(0), inverse_gram.sum(0), (self._gram @ inverse_gram).sum(0)
-        )
+        self._coupling = _coupling(self._inverse.sum(0), inverse_gram.sum(0), (self._gram @ inverse_gram).sum(0))
 
     def solve(self, right_hand_side: Tensor) -> Tensor:
         alone = torch.bmm(self._inverse, right_hand_side.unsqueeze(-1))

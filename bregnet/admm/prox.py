@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 
-def _descending(values: Tensor) -> Tensor:
-    """Sort the last dimension from large to small."""
+def _ascending(values: Tensor) -> Tensor:
+    """Sort the last dimension."""
     if values.device.type == "cpu":  # numpy's vectorised sort takes a tenth of the time of torch's here
-        return torch.from_numpy(np.sort(values.numpy(), axis=-1)).flip(-1)
-    return values.sort(dim=-1, descending=True).values
+        return torch.from_numpy(np.sort(values.numpy(), axis=-1))
+    return values.sort(dim=-1).values
 
 
 def shrink_columns(values: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
@@ -33,11 +33,11 @@ def shrink_columns(values: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
     height : Tensor of shape (..., d)
         The clipping heights L_l.
     """
-    descending = _descending(values.abs().transpose(-1, -2).contiguous())  # (..., d, K)
-    n_above = torch.arange(1, descending.shape[-1] + 1, device=values.device, dtype=values.dtype)
-    height = (descending.cumsum(-1) - level[:, None]) / n_above
-    # at the true height every partial sum is at most the level: the largest of these candidates is the height
-    height = height.amax(-1).clamp_min_(0)
+    ordered = _ascending(values.transpose(-1, -2).abs().contiguous())  # (..., d, K)
+    n_above = torch.arange(ordered.shape[-1], 0, -1, device=values.device, dtype=values.dtype)
+    above = ordered.sum(-1, keepdim=True) - ordered.cumsum(-1) + ordered  # sum of this entry and all larger ones
+    # at the true height every such sum is at most the level: the largest of these candidates is the height
+    height = ((above - level[:, None]) / n_above).amax(-1).clamp_min_(0)
     clipped = values.clamp(-height.unsqueeze(-2), height.unsqueeze(-2))
     return clipped, height
 

@@ -36,6 +36,8 @@ class Result:
         A sentence for people.
     converged : bool
         Whether the certified gap reached the tolerance.
+    stopped : bool
+        Whether the callback ended the fit.
     n_iter : int
     objective, dual_bound, gap : float
         The certificate of the returned function, see :class:`Check`.
@@ -45,12 +47,13 @@ class Result:
     Examples
     --------
     >>> from bregnet.admm.result import Result
-    >>> Result("converged: certified gap 0.8% after 420 iterations", True, 420, 1.0, 0.992, 0.008, (), 0.3).gap
+    >>> Result("converged: certified gap 0.8% after 420 iterations", True, False, 420, 1.0, 0.992, 0.008, (), 0.3).gap
     0.008
     """
 
     status: str
     converged: bool
+    stopped: bool
     n_iter: int
     objective: float
     dual_bound: float

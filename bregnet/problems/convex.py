@@ -17,8 +17,10 @@ class ConvexRegression(LeastSquares):
         super().__init__(geometry, targets, penalty, (1,), offset)
 
     def prepare(self, normal: NormalEquations, rho: float) -> None:
+        """Factorise block 1."""
         self._strength = self._data_strength(rho)
         self._factor = normal.factor(self._strength)
 
     def solve_pieces(self, right_hand_side: Tensor) -> Tensor:
+        """Block 1 with the data term."""
         return self._factor.solve(right_hand_side[0] + self._strength * self._moment)[None]

@@ -54,7 +54,7 @@ class LeastSquares(Problem):
         return PieceTree(self.geometry)
 
     def _data_strength(self, rho: float) -> float:
-        """t = 2 / (n rho), the weight of the data term beside the slacks."""
+        """T = 2 / (n rho), the weight of the data term beside the slacks."""
         return 2 / (self._total * rho)
 
     def _mean(self, values: Tensor) -> Tensor:

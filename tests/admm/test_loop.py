@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -46,7 +48,9 @@ def test_objectives_agree_with_the_papers_algorithms(alpha):
     X, y = X - X.mean(0), y - y.mean()
     level = np.full(2, alpha)
     theirs = paper.objective([paper.convex_regression(X, y, 0.02, alpha, 8000)], X, y, alpha)
-    ours = solve(to_problem(clarabel_program.Program(X, y, level, weights=np.ones(18))), Options(tol=1e-5, max_iter=20_000))
+    ours = solve(
+        to_problem(clarabel_program.Program(X, y, level, weights=np.ones(18))), Options(tol=1e-5, max_iter=20_000)
+    )
     assert ours.result.objective == pytest.approx(theirs, rel=1e-4)
     theirs = paper.objective(paper.dc_regression(X, y, 0.02, alpha, 8000), X, y, alpha, (1, -1))
     program = clarabel_program.Program(X, y, level, signs=(1, -1), weights=np.ones(18))
@@ -113,12 +117,16 @@ def test_the_history_is_the_certificate_over_time():
     assert tuple(seen) == result.history
     assert [c.iteration for c in seen] == sorted({c.iteration for c in seen})
     assert (result.objective, result.dual_bound, result.gap) == (seen[-1].objective, seen[-1].dual_bound, seen[-1].gap)
-    assert all(a.objective >= b.objective and a.dual_bound <= b.dual_bound for a, b in zip(seen[:-1], seen[1:], strict=True))
-    assert result.status.startswith(f"converged: certified gap {100 * result.gap:.2g}% after {result.n_iter} iterations")
+    assert all(a.objective >= b.objective and a.dual_bound <= b.dual_bound for a, b in pairwise(seen))
+    assert result.status.startswith(
+        f"converged: certified gap {100 * result.gap:.2g}% after {result.n_iter} iterations"
+    )
 
 
 def test_a_callback_can_stop_the_fit():
-    result = solve(to_problem(random_program(1)), Options(tol=1e-12, callback=lambda check: check.iteration >= 50)).result
+    result = solve(
+        to_problem(random_program(1)), Options(tol=1e-12, callback=lambda check: check.iteration >= 50)
+    ).result
     assert result.n_iter == 50
     assert not result.converged
     assert result.status.startswith("stopped by the callback")

@@ -1,0 +1,41 @@
+"""Imports go downwards only."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent / "bregnet"
+LAYERS = [
+    {"_version", "_validation", "functions", "partition"},
+    {"admm"},
+    {"problems"},
+    {"regression"},
+]
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "bregnet":
+            parts = node.module.split(".")
+            yield from (parts[1:2] or [alias.name for alias in node.names])
+
+
+def test_imports_go_downwards():
+    level = {name: depth for depth, names in enumerate(LAYERS) for name in names}
+    seen = 0
+    for path in PACKAGE.rglob("*.py"):
+        inside = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if inside == "__init__":
+            continue
+        for other in imported(path):
+            seen += 1
+            assert level[other] <= level[inside], f"{path.name} imports {other}, which lies above it"
+            if level[other] == level[inside]:
+                assert other == inside, f"{path.name} imports {other} from its own layer"
+    assert seen > 20
+
+
+def test_importing_the_package_does_not_compile_anything():
+    code = "import sys, bregnet; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, check=False).returncode == 0

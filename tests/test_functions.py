@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bregnet import DifferenceOfConvex, MaxAffine, functions
+
+
+def random_function(seed, temperature=0.0, strictness=0.0, n_pieces=7, d=3):
+    rng = np.random.default_rng(seed)
+    return MaxAffine(
+        rng.standard_normal((n_pieces, d)),
+        rng.standard_normal(n_pieces),
+        temperature=temperature,
+        strictness=strictness,
+    )
+
+
+@given(seed=st.integers(0, 999), temperature=st.sampled_from([0.0, 0.1, 2.0]), strictness=st.sampled_from([0.0, 0.7]))
+@settings(max_examples=40, deadline=None)
+def test_values_and_gradients_follow_the_definition(seed, temperature, strictness):
+    f = random_function(seed, temperature, strictness)
+    X = np.random.default_rng(seed + 1).standard_normal((20, 3))
+    pieces = X @ f.slopes.T + f.intercepts
+    expected = pieces.max(1) if temperature == 0 else temperature * np.log(np.exp(pieces / temperature).sum(1))
+    np.testing.assert_allclose(f(X), expected + strictness / 2 * (X**2).sum(1))
+    points = torch.tensor(X, requires_grad=True)
+    f.to("cpu")(points).sum().backward()
+    np.testing.assert_allclose(f.gradient(X), points.grad.numpy(), atol=1e-12)
+
+
+@given(seed=st.integers(0, 999), temperature=st.sampled_from([0.0, 0.3]))
+@settings(max_examples=20, deadline=None)
+def test_the_gradient_supports_the_function(seed, temperature):
+    f = random_function(seed, temperature)
+    rng = np.random.default_rng(seed)
+    x, y = rng.standard_normal((2, 30, 3)) * 2
+    assert (f(x) >= f(y) + (f.gradient(y) * (x - y)).sum(1) - 1e-9).all()
+
+
+def test_smoothing_lies_above_the_maximum_by_at_most_log_k():
+    sharp, soft = random_function(0), random_function(0, temperature=0.2)
+    X = np.random.default_rng(1).standard_normal((50, 3))
+    assert (soft(X) >= sharp(X)).all()
+    assert (soft(X) <= sharp(X) + 0.2 * np.log(7) + 1e-12).all()
+
+
+def test_no_overflow_at_large_scales():
+    f = MaxAffine([[1e6], [-1e6]], [0.0, 0.0], temperature=1e-3)
+    np.testing.assert_allclose(f(np.array([[1e6], [-1e6]])), [1e12, 1e12])
+    assert np.isfinite(f.gradient(np.array([[1e6]]))).all()
+
+
+def test_batches_do_not_change_values(monkeypatch):
+    f = random_function(3, temperature=0.1)
+    X = np.random.default_rng(0).standard_normal((101, 3))
+    whole = f(X), f.gradient(X), f.active(X)
+    monkeypatch.setattr(functions, "BATCH_ELEMENTS", 50)
+    for a, b in zip(whole, (f(X), f.gradient(X), f.active(X)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-13)
+
+
+def test_kinds_of_arrays():
+    f = random_function(0)
+    X = np.random.default_rng(0).standard_normal((4, 3))
+    assert isinstance(f(X), np.ndarray)
+    assert isinstance(f(torch.as_tensor(X)), torch.Tensor)
+    assert isinstance(f.slopes, np.ndarray)
+    assert isinstance(f.to("cpu").slopes, torch.Tensor)
+    assert f(X[:0]).shape == (0,)
+    X.flags.writeable = False
+    f(X)
+    single = MaxAffine(f.slopes.astype(np.float32), f.intercepts)
+    assert single(X).dtype == np.float32
+    assert MaxAffine([[1, 0]], [2]).slopes.dtype == np.float64
+    assert repr(random_function(0, 0.5)) == "MaxAffine(7 pieces, 3 features, temperature=0.5)"
+
+
+def test_difference_of_convex():
+    f, g = random_function(0), random_function(1)
+    X = np.random.default_rng(2).standard_normal((9, 3))
+    both = DifferenceOfConvex(f, g)
+    np.testing.assert_allclose(both(X), f(X) - g(X))
+    np.testing.assert_allclose(both.gradient(X), f.gradient(X) - g.gradient(X))
+    assert repr(both) == "DifferenceOfConvex(MaxAffine(7 pieces, 3 features), MaxAffine(7 pieces, 3 features))"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: MaxAffine([1.0], [1.0]), r"slopes must have shape \(n_pieces, n_features\), got \(1,\)"),
+        (lambda: MaxAffine(np.empty((0, 2)), []), "slopes must have shape"),
+        (lambda: MaxAffine([[1.0]], [1.0, 2.0]), r"intercepts must have shape \(1,\), got \(2,\)"),
+        (lambda: MaxAffine([[1.0]], [1.0], temperature=-1), "temperature must be at least 0, got -1"),
+        (lambda: MaxAffine([[1.0]], [1.0], strictness=np.nan), "strictness must be at least 0, got nan"),
+        (lambda: MaxAffine([[1.0]], [1.0])([[1.0, 2.0]]), r"X must have shape \(n_points, 1\), got \(1, 2\)"),
+        (
+            lambda: DifferenceOfConvex(MaxAffine([[1.0]], [1.0]), MaxAffine([[1.0, 2.0]], [1.0])),
+            "convex and concave must have the same features, got 1 and 2",
+        ),
+    ],
+)
+def test_bad_input_is_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,400 @@
+import pickle
+import threading
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from joblib import Parallel, delayed
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from benchmarks.peers import clarabel_program
+from bregnet import Check, ConvexRegressor, DCRegressor
+
+BOTH = pytest.mark.parametrize("kind", [ConvexRegressor, DCRegressor])
+
+
+@parametrize_with_checks([ConvexRegressor(), DCRegressor()])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+def bowl(n=60, d=2, noise=0.1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    return X, np.square(X).sum(1) + noise * rng.standard_normal(n)
+
+
+def value(model, X, y, alpha):
+    """The objective of the fitted function, from its definition."""
+    functions = (
+        [model.function_] if isinstance(model, ConvexRegressor) else [model.function_.convex, model.function_.concave]
+    )
+    penalty = sum(np.abs(f.slopes).max(0).sum() for f in functions)
+    return np.mean((model.predict(X) - y) ** 2) + alpha * penalty
+
+
+# --- the answer is right -------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("duplicates", [False, True])
+def test_the_objective_is_that_of_the_returned_function_in_original_units(kind, duplicates):
+    X, y = bowl()
+    X, y = 3 * X + 100, 50 * y - 7
+    if duplicates:  # with other targets: the spread is a loss that no function avoids
+        X, y = np.vstack([X, X[:20]]), np.r_[y, y[:20] + 5]
+    model = kind(alpha=0.7, standardize=False, tol=1e-4).fit(X, y)
+    assert model.result_.objective == pytest.approx(value(model, X, y, 0.7), rel=1e-9)
+    signs = (1,) if kind is ConvexRegressor else (1, -1)
+    optimum = clarabel_program.solve(clarabel_program.Program(X - X.mean(0), y, np.full(2, 0.7), signs=signs)).value
+    assert model.result_.dual_bound <= optimum * (1 + 1e-7)
+    assert optimum <= model.result_.objective * (1 + 1e-7)
+    assert model.result_.objective == pytest.approx(optimum, rel=1e-4)
+
+
+def test_standardising_refers_alpha_to_unit_variance():
+    X, y = bowl()
+    units_x, units_y = X.std(0), y.std()
+    model = ConvexRegressor(alpha=0.05, tol=1e-4).fit(X, y)
+    standard = ConvexRegressor(alpha=0.05, tol=1e-4, standardize=False).fit(
+        (X - X.mean(0)) / units_x, (y - y.mean()) / units_y
+    )
+    assert model.result_.objective == pytest.approx(standard.result_.objective, rel=1e-3)
+    expected = standard.predict((X - X.mean(0)) / units_x) * units_y + y.mean()
+    np.testing.assert_allclose(model.predict(X), expected, atol=0.02 * units_y)
+
+
+@BOTH
+def test_prediction_is_the_function_and_bounds_are_its_slopes(kind):
+    X, y = bowl()
+    model = kind(alpha=0.01).fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), model.function_(X))
+    assert model.feature_bounds_.shape == (2,)
+    probes = np.random.default_rng(1).standard_normal((200, 2)) * 3
+    assert (np.abs(model.function_.gradient(probes)).max(0) <= model.feature_bounds_ + 1e-12).all()
+    assert model.gap_ == model.result_.gap <= 0.01
+
+
+def test_convex_data_without_noise_is_interpolated():
+    X, y = bowl(n=80, noise=0.0)
+    model = ConvexRegressor(alpha=1e-6, tol=1e-3).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), y, atol=1e-3 * y.std())
+
+
+@BOTH
+def test_a_large_penalty_leaves_the_mean(kind):
+    X, y = bowl()
+    model = kind(alpha=100.0).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), y.mean(), atol=1e-8)
+    assert (model.feature_bounds_ < 1e-8).all()
+
+
+def test_affine_data_gives_one_effective_piece():
+    X, _ = bowl(n=100, d=3)
+    y = X @ [1.0, -2.0, 0.5] + 3
+    model = ConvexRegressor(alpha=1e-4, tol=1e-5).fit(X, y)
+    # inside the hull of the data; outside, pieces that are nowhere active there may take over
+    rng = np.random.default_rng(1)
+    inside = np.stack([rng.dirichlet(np.ones(8)) @ X[rng.choice(100, 8)] for _ in range(300)])
+    assert np.ptp(model.function_.gradient(inside), axis=0).max() < 0.02
+    np.testing.assert_allclose(model.predict(inside), inside @ [1.0, -2.0, 0.5] + 3, atol=0.01)
+
+
+@given(seed=st.integers(0, 1000), signs=st.lists(st.sampled_from([-1, 0, 1]), min_size=2, max_size=2))
+@settings(max_examples=10, deadline=None)
+def test_monotone_functions_are_monotone(seed, signs):
+    X, y = bowl(n=40, seed=seed)
+    model = ConvexRegressor(alpha=0.01, monotone=signs, tol=0.05).fit(X, y)
+    slopes = model.function_.slopes
+    assert (slopes * np.array(signs) >= -1e-9).all()
+
+
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=10, deadline=None)
+def test_the_fit_is_convex(seed):
+    X, y = bowl(n=40, seed=seed)
+    model = ConvexRegressor(alpha=0.01, tol=0.05).fit(X, y)
+    rng = np.random.default_rng(seed)
+    a, b = rng.standard_normal((2, 100, 2)) * 3
+    t = rng.random((100, 1))
+    blend = model.predict(t * a + (1 - t) * b)
+    assert (blend <= t[:, 0] * model.predict(a) + (1 - t[:, 0]) * model.predict(b) + 1e-9).all()
+
+
+def test_dc_fits_what_convex_cannot():
+    x = np.linspace(-3, 3, 120)[:, None]
+    y = np.sin(2 * x[:, 0])
+    assert DCRegressor(alpha=1e-3).fit(x, y).score(x, y) > 0.99
+    assert ConvexRegressor(alpha=1e-3).fit(x, y).score(x, y) < 0.5
+
+
+def test_cells_come_close_to_a_piece_per_point():
+    X, y = bowl(n=400)
+    whole = ConvexRegressor(alpha=1e-3, n_pieces=None, tol=0.03).fit(X, y)
+    cells = ConvexRegressor(alpha=1e-3, n_pieces=60, random_state=0).fit(X, y)
+    assert cells.function_.n_pieces == 60
+    assert whole.function_.n_pieces == 400
+    assert cells.score(X, y) > whole.score(X, y) - 0.02
+
+
+@BOTH
+def test_reassigning_keeps_a_valid_certificate(kind):
+    X, y = bowl(n=150)
+    model = kind(alpha=1e-2, n_pieces=15, reassign=2, random_state=0, standardize=False).fit(X, y)
+    assert model.gap_ <= 0.01
+    assert model.result_.objective == pytest.approx(value(model, X, y, 1e-2), rel=1e-9)
+
+
+# --- it behaves as scikit-learn users expect -----------------------------------------------------------------------
+
+
+@BOTH
+def test_pickle_clone_grid_search_and_pipelines(kind):
+    X, y = bowl(n=45)
+    model = kind(alpha=0.05, tol=0.05).fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert again.result_ == model.result_
+    assert clone(model).get_params() == model.get_params()
+    pipeline = make_pipeline(StandardScaler(), kind(tol=0.05))
+    name = kind.__name__.lower()
+    search = GridSearchCV(pipeline, {f"{name}__alpha": [0.01, 10.0]}, cv=3).fit(X, y)
+    assert search.best_params_ == {f"{name}__alpha": 0.01}
+
+
+def test_tensors_in_tensors_out():
+    X, y = bowl()
+    model = ConvexRegressor(tol=0.05).fit(torch.as_tensor(X), torch.as_tensor(y))
+    predicted = model.predict(torch.as_tensor(X))
+    assert isinstance(predicted, torch.Tensor)
+    np.testing.assert_array_equal(predicted.numpy(), model.predict(X))
+
+
+def test_warm_start_along_alpha_takes_fewer_iterations_to_the_same_gap():
+    X, y = bowl(n=250, d=3)
+    warm = ConvexRegressor(warm_start=True)
+    for alpha in (0.1, 0.05, 0.03):
+        warm.set_params(alpha=alpha).fit(X, y)
+        cold = ConvexRegressor(alpha=alpha).fit(X, y)
+        assert warm.gap_ <= 0.01
+        assert warm.result_.objective == pytest.approx(cold.result_.objective, rel=0.01)
+    assert warm.n_iter_ < cold.n_iter_
+    assert warm.fit(X[:50], y[:50]).gap_ <= 0.01  # other rows: starts afresh
+    assert pickle.loads(pickle.dumps(warm))._warm is None
+
+
+def test_random_state_makes_cells_repeatable():
+    X, y = bowl(n=200)
+    first, second = (DCRegressor(n_pieces=12, random_state=3, tol=0.05).fit(X, y).predict(X) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_the_callback_sees_the_certificate_and_can_stop():
+    X, y = bowl(n=150)
+    seen = []
+
+    def stop(check):
+        seen.append(check)
+        return len(seen) == 2
+
+    model = ConvexRegressor(alpha=1e-3, tol=1e-9, callback=stop).fit(X, y)  # stopping on request is no warning
+    assert all(isinstance(check, Check) for check in seen)
+    assert len(model.result_.history) == 2
+    assert model.n_iter_ == seen[-1].iteration
+
+
+def test_progress_shows_iterations_and_the_gap(capsys):
+    X, y = bowl(n=150)
+    ConvexRegressor(alpha=1e-3, verbose=1).fit(X, y)
+    shown = capsys.readouterr().err
+    assert "gap" in shown
+    assert "it/s" in shown or "s/it" in shown
+    ConvexRegressor(alpha=1e-3).fit(X, y)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_not_converging_warns_with_the_gap_reached():
+    X, y = bowl(n=100)
+    with pytest.warns(ConvergenceWarning, match=r"not converged to 1e-08: certified gap .*% after 30 iterations"):
+        model = ConvexRegressor(alpha=1e-3, tol=1e-8, max_iter=30).fit(X, y)
+    assert not model.result_.converged
+
+
+def _fit_in_worker(seed):
+    X, y = bowl(n=220, seed=seed)
+    return ConvexRegressor(alpha=0.05, tol=0.05).fit(X, y).predict(X)
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
+def test_fits_run_in_parallel(backend):
+    expected = [_fit_in_worker(seed) for seed in range(3)]  # compiled passes were used before any fork
+    with warnings.catch_warnings():
+        # the test runner itself has threads; a fork is what is tried here
+        warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
+        found = Parallel(n_jobs=2, backend=backend)(delayed(_fit_in_worker)(seed) for seed in range(3))
+    for a, b in zip(expected, found, strict=True):
+        np.testing.assert_allclose(a, b, atol=0.1)
+
+
+def test_predict_from_many_threads():
+    X, y = bowl()
+    model = DCRegressor(tol=0.05).fit(X, y)
+    expected, found = model.predict(X), []
+    threads = [threading.Thread(target=lambda: found.append(model.predict(X))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert all((f == expected).all() for f in found)
+
+
+def test_it_beats_a_linear_model_where_the_truth_is_convex():
+    X, y = bowl(n=300, d=4, noise=0.5)
+    model = ConvexRegressor(alpha=0.01, tol=0.03).fit(X[:200], y[:200])
+    linear = LinearRegression().fit(X[:200], y[:200])
+    quadratic = make_pipeline(PolynomialFeatures(2), LinearRegression()).fit(X[:200], y[:200])
+    assert model.score(X[200:], y[200:]) > linear.score(X[200:], y[200:]) + 0.3
+    assert quadratic.score(X[200:], y[200:]) > 0.9  # the data are learnable
+
+
+def test_real_data_of_several_features():
+    X, y = load_diabetes(return_X_y=True)
+    model = DCRegressor(alpha=0.05).fit(X[:300], y[:300])
+    assert model.gap_ <= 0.01
+    assert model.score(X[300:], y[300:]) > 0.4
+
+
+# --- bad and odd input ---------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        ([[np.nan], [1.0]], [0.0, 1.0], "NaN"),
+        ([[np.inf], [1.0]], [0.0, 1.0], "infinity"),
+        ([[0.0], [1.0]], [np.nan, 1.0], "NaN"),
+        ([["a"], ["b"]], [0.0, 1.0], "could not convert string"),
+        ([1.0, 2.0], [0.0, 1.0], "Expected 2D array"),
+        ([[0.0], [1.0]], [0.0, 1.0, 2.0], "inconsistent numbers of samples"),
+        (np.empty((0, 1)), [], "minimum of 1 is required"),
+    ],
+)
+def test_bad_arrays_are_refused(kind, X, y, message):
+    with pytest.raises(ValueError, match=message):
+        kind().fit(X, y)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"alpha": 0}, ValueError, "alpha must be positive and finite, got 0"),
+        ({"alpha": -1.0}, ValueError, "alpha must be positive and finite, got -1.0"),
+        ({"alpha": "big"}, TypeError, "alpha must be a number, got 'big'"),
+        ({"tol": 0.0}, ValueError, "tol must be positive and finite, got 0.0"),
+        ({"max_iter": 0}, ValueError, "max_iter must be at least 1, got 0"),
+        ({"max_iter": 1.5}, TypeError, "max_iter must be an integer, got 1.5"),
+        ({"n_pieces": 0}, ValueError, "n_pieces must be at least 1, got 0"),
+        ({"n_pieces": 61}, ValueError, r"n_pieces must be at most the number of rows of X \(60\), got 61"),
+        ({"n_pieces": "many"}, ValueError, "n_pieces must be 'auto', None or an integer, got 'many'"),
+        ({"reassign": -1}, ValueError, "reassign must be at least 0, got -1"),
+        ({"callback": 3}, TypeError, "callback must be None or callable, got 3"),
+        ({"device": "nowhere"}, ValueError, "device must be one of .* got 'nowhere'"),
+        ({"device": "meta"}, ValueError, "device must hold data, got 'meta'"),
+    ],
+)
+def test_bad_parameters_are_named(kind, parameters, error, message):
+    X, y = bowl()
+    with pytest.raises(error, match=message):
+        kind(**parameters).fit(X, y)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there():
+    X, y = bowl()
+    with pytest.raises(
+        ValueError, match="device must be one of 'auto', 'cpu' or a device torch can use here, got 'cuda'"
+    ):
+        ConvexRegressor(device="cuda").fit(X, y)
+
+
+@pytest.mark.parametrize("monotone", [[1], [1, 2], [[1, 0]], "up", [1, np.nan]])
+def test_wrong_monotone(monotone):
+    X, y = bowl()
+    with pytest.raises(ValueError, match="monotone must"):
+        ConvexRegressor(monotone=monotone).fit(X, y)
+
+
+def test_predicting_too_early_or_with_other_features():
+    X, y = bowl()
+    with pytest.raises(NotFittedError):
+        ConvexRegressor().predict(X)
+    model = ConvexRegressor(tol=0.1).fit(X, y)
+    with pytest.raises(ValueError, match="3 features, but ConvexRegressor is expecting 2"):
+        model.predict(np.zeros((1, 3)))
+    with pytest.raises(ValueError, match=r"X must have shape \(n_points, 2\), got \(1, 3\)"):
+        model.predict(torch.zeros((1, 3)))
+
+
+@BOTH
+def test_one_row_and_constant_targets_give_the_constant(kind):
+    np.testing.assert_allclose(kind().fit([[1.0, 2.0]], [3.0]).predict([[5.0, 5.0]]), [3.0])
+    X, _ = bowl()
+    model = kind().fit(X, np.full(60, 7.5))
+    np.testing.assert_allclose(model.predict(X), 7.5)
+    assert model.gap_ == 0
+
+
+@BOTH
+def test_a_constant_column_is_not_used(kind):
+    X, y = bowl()
+    with_constant = np.column_stack([X, np.full(60, 1e6)])
+    model = kind(alpha=0.01).fit(with_constant, y)
+    assert model.feature_bounds_[2] == 0
+    np.testing.assert_allclose(model.predict(with_constant), kind(alpha=0.01).fit(X, y).predict(X), atol=1e-3)
+
+
+@BOTH
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
+def test_scales_of_features_and_targets_do_not_matter(kind, scale):
+    X, y = bowl()
+    expected = kind(alpha=0.02, tol=1e-3).fit(X, y).predict(X)
+    model = kind(alpha=0.02, tol=1e-3).fit(X * [scale, 1 / scale], y * scale)
+    np.testing.assert_allclose(model.predict(X * [scale, 1 / scale]) / scale, expected, atol=0.02 * y.std())
+
+
+@BOTH
+def test_conflicting_duplicates_are_averaged(kind):
+    X, y = bowl(noise=0.0)
+    X3, y3 = np.vstack([X, X, X]), np.r_[y - 1, y + 1, y]
+    model = kind(alpha=0.01, tol=1e-3).fit(X3, y3)
+    np.testing.assert_allclose(model.predict(X), kind(alpha=0.01, tol=1e-3).fit(X3, np.tile(y, 3)).predict(X), atol=0.1)
+    only = kind().fit([[1.0], [1.0], [1.0]], [0.0, 1.0, 5.0])
+    np.testing.assert_allclose(only.predict([[1.0]]), [2.0])
+    assert only.gap_ == 0
+
+
+def test_input_is_left_alone():
+    X, y = bowl()
+    X.flags.writeable = y.flags.writeable = False
+    before = X.copy(), y.copy()
+    state = np.random.mtrand._rand.get_state()[1].copy()
+    torch_state = torch.get_rng_state()
+    ConvexRegressor(n_pieces=7, tol=0.1, random_state=0).fit(np.asfortranarray(X)[::2], y[::2]).predict(X)
+    np.testing.assert_array_equal(X, before[0])
+    np.testing.assert_array_equal(y, before[1])
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    np.testing.assert_array_equal(np.random.mtrand._rand.get_state()[1], state)
