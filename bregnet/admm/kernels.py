@@ -44,14 +44,14 @@ class Kernel(ABC):
 
     def __init__(self, geometry: Geometry, dtype: torch.dtype) -> None:
         self._geometry = geometry
-        self._dtype = dtype
+        self.dtype = dtype
         self._lifted = geometry.lifted.to(dtype)
         self._tile = max(1, TILE_ELEMENTS // geometry.n_points)
 
     def new_state(self) -> Tensor:
         """A zero state, one row a piece."""
         shape = (self._geometry.n_pieces, self._geometry.n_points)
-        return torch.zeros(shape, dtype=self._dtype, device=self._lifted.device)
+        return torch.zeros(shape, dtype=self.dtype, device=self._lifted.device)
 
     def session(self) -> AbstractContextManager[None]:
         """What must hold while iterations run."""
@@ -70,15 +70,6 @@ class Kernel(ABC):
             torch.matmul(magnitude, self._lifted, out=products[rows])
             column_sums += magnitude.sum(0)
         return Moments(products.double(), column_sums.double())
-
-    def squared_norms(self, state: Tensor) -> Tensor:
-        """(|w + s|^2, |s|^2): the sizes of the multipliers and of the slacks."""
-        totals = torch.zeros(2, dtype=torch.float64, device=state.device)
-        for rows in self._tiles(state):
-            tile = state[rows]
-            totals[0] += tile.clamp_min(0).square().sum()
-            totals[1] += tile.clamp_max(0).square().sum()
-        return totals
 
     def rescale(self, state: Tensor, ratio: float) -> None:
         """Keep slacks and multipliers when rho changes by 1 / `ratio`: w <- ratio (w + s) - s, in place."""
@@ -109,7 +100,7 @@ class TiledKernel(Kernel):
 
     def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
         """One tile of pieces after the other."""
-        pieces, fitted = pieces.to(self._dtype), fitted.to(self._dtype)
+        pieces, fitted = pieces.to(self.dtype), fitted.to(self.dtype)
         products = torch.empty_like(pieces)
         column_sums = torch.zeros_like(fitted)
         for rows in self._tiles(state):
@@ -151,7 +142,7 @@ class FusedKernel(Kernel):
 
     def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
         """One chunk of pieces a thread."""
-        rows, anchor = pieces.to(self._dtype).numpy(), fitted.to(self._dtype).numpy()
+        rows, anchor = pieces.to(self.dtype).numpy(), fitted.to(self.dtype).numpy()
         moments = torch.empty(pieces.shape, dtype=torch.float64)
         matrix, products, sums = state.numpy(), moments.numpy(), self._column_sums.numpy()
         step = matrix.dtype.type(relaxation)

@@ -40,8 +40,6 @@ class Options:
         Over-relaxation g of both blocks, in (0, 2).
     rho : float or None
         Step size; None chooses it from the problem.
-    rescale_at : tuple of int
-        Iterations after which the step size is chosen again from the state.
     repairs : int
         How often a check may repair the multipliers before bounding.
     interior_after : int
@@ -58,7 +56,6 @@ class Options:
     max_iter: int = 5000
     relaxation: float = 1.7
     rho: float | None = None
-    rescale_at: tuple[int, ...] = ()
     repairs: int = 2
     interior_after: int = 400
     interior_size: int | None = None
@@ -81,6 +78,10 @@ class State:
         slopes = geometry.lifted.new_zeros((problem.n_sets, geometry.n_pieces, geometry.dimension))
         return cls([kernel.new_state() for _ in range(problem.n_sets)], slopes, rho)
 
+    def to(self, dtype: torch.dtype) -> State:
+        """The same state with its matrices in another precision."""
+        return State([w.to(dtype) for w in self.slacks], self.slopes, self.rho)
+
 
 @dataclass(frozen=True)
 class Solution:
@@ -95,7 +96,8 @@ def default_rho(problem: Problem) -> float:
     """Step size for unit-variance points and targets.
 
     The best value falls with alpha and with the number of constraints; this rule is within a factor of about 3 of
-    the best for alpha from 1e-3 to 1e-1, 30 to 1000 points and 2 to 16 features.
+    the best for alpha from 1e-3 to 1e-1, 30 to 1000 points and 2 to 16 features. Choosing it again from the sizes of
+    slacks and multipliers, or from which of objective and bound moves faster, took more iterations, not fewer.
     """
     geometry = problem.geometry
     alpha = float(problem.penalty.level.mean().clamp(1e-5, 1.0))
@@ -147,13 +149,6 @@ class _Iteration:
         state.rho = rho
         self.problem.prepare(self._normal, rho)
         self._moments = [self.kernel.moments(w) for w in state.slacks]
-
-    def balanced_rho(self, multiple: float) -> float:
-        """The step size at which multipliers (divided by it) are `multiple` times smaller than slacks."""
-        multipliers, slacks = torch.stack([self.kernel.squared_norms(w) for w in self.state.slacks]).sum(0).tolist()
-        if not (multipliers > 0 and slacks > 0):
-            return self.state.rho
-        return self.state.rho * multiple * math.sqrt(multipliers / slacks)
 
     def primal(self) -> tuple[float, Tensor]:
         """The better of two functions: with the slopes of block 1, and with those the penalty agrees with."""
@@ -270,7 +265,7 @@ def solve(problem: Problem, options: Options, *, kernel: Kernel | None = None, s
         # single precision reaches gaps of about 1e-4
         kernel = choose_kernel(problem.geometry, torch.float32 if options.tol >= FINE_TOLERANCE else torch.float64)
     rho = options.rho or default_rho(problem)
-    state = start or State.zeros(problem, kernel, rho)
+    state = State.zeros(problem, kernel, rho) if start is None else start.to(kernel.dtype)
     work = _Iteration(problem, kernel, state, options.relaxation)
     if state.rho != rho:
         work.rescale(rho)
@@ -279,7 +274,7 @@ def solve(problem: Problem, options: Options, *, kernel: Kernel | None = None, s
         with kernel.session():
             iteration = _alternate(work, tracker, options)
         n_interior = 0
-        if not tracker.done and iteration < options.max_iter:
+        if isinstance(problem, Quadratic) and not tracker.done and iteration < options.max_iter:
             n_interior = _finish(problem, tracker, options, iteration)
             iteration += n_interior
         if not tracker.done and iteration < options.max_iter:  # the interior-point method gave up
@@ -307,14 +302,11 @@ def _alternate(work: _Iteration, tracker: _Tracker, options: Options, iteration:
             settled = tracker.objective - objective <= options.tol * abs(objective)
             tracker.look(iteration, objective, pieces, work.bound(options.repairs if settled else 0))
             next_check = _next_check(iteration, options.max_iter)
-        if iteration in options.rescale_at:
-            work.rescale(work.balanced_rho(3.0))
     return iteration
 
 
-def _finish(problem: Problem, tracker: _Tracker, options: Options, iteration: int) -> int:
+def _finish(problem: Quadratic, tracker: _Tracker, options: Options, iteration: int) -> int:
     """Close the gap of a small problem by the interior-point method; returns the steps it took."""
-    assert isinstance(problem, Quadratic)
     method = InteriorPoint(problem, tracker.pieces)
     n_steps = 0
     try:

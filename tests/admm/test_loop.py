@@ -149,11 +149,17 @@ def test_going_on_from_a_state_equals_not_stopping():
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
-def test_changing_the_step_size_keeps_the_optimum():
+def test_another_step_size_or_precision_goes_on_to_the_same_optimum():
     program = random_program(6, n=(30, 30))
     optimum = clarabel_program.solve(program).value
-    options = Options(tol=1e-4, max_iter=20_000, rescale_at=(50, 100, 200), interior_size=0)
-    assert solve(to_problem(program), options).result.objective == pytest.approx(optimum, rel=2e-4)
+    problem = to_problem(program)
+    coarse = solve(problem, Options(tol=0.01, max_iter=2000, interior_size=0))
+    assert coarse.state.slacks[0].dtype == torch.float32
+    other = Options(tol=1e-4, max_iter=20_000, rho=3 * coarse.state.rho, interior_size=0)
+    fine = solve(problem, other, start=coarse.state)
+    assert fine.state.slacks[0].dtype == torch.float64
+    assert fine.state.rho == pytest.approx(3 * coarse.state.rho)
+    assert fine.result.objective == pytest.approx(optimum, rel=2e-4)
 
 
 def test_single_precision_reaches_the_same_gap():
