@@ -38,7 +38,7 @@ class Quadratic(Protocol):
     def primal(self, pieces: Tensor) -> tuple[float, Tensor]:
         """Value of the functions these pieces define, and the pieces after cheap improvements."""
 
-    def dual_value(self, stationarity: Tensor, theta: Tensor) -> float:
+    def dual_value(self, stationarity: Tensor, theta: Tensor, mass: Tensor) -> float:
         """Bound from a dual point."""
 
 
@@ -148,7 +148,9 @@ class InteriorPoint:
     def certify(self) -> tuple[float, Tensor, float]:
         """Objective and pieces of the current function, and a certified bound."""
         objective, pieces = self.problem.primal(self.pieces)
-        return objective, pieces, self.problem.dual_value(*self.stationarity())
+        stationarity, theta = self.stationarity()
+        mass = theta.abs().sum() + 2 * self.multipliers.pairs.sum()
+        return objective, pieces, self.problem.dual_value(stationarity, theta, mass)
 
     def step(self) -> None:
         """A predictor-corrector step (Mehrotra)."""

@@ -78,12 +78,12 @@ class Penalty:
         """sum_l alpha_l max_k |a_kl| for slopes (..., K, d)."""
         return (slopes.abs().amax(-2) * self.level).sum(-1)
 
-    def dual_norm(self, multipliers: Tensor) -> Tensor:
-        """Largest ratio of a column's l1 norm to its level: 1 or less is dual feasible.
+    def dual_norm(self, multipliers: Tensor, rounding: Tensor | float = 0.0) -> Tensor:
+        """Largest ratio of a column's l1 norm, known up to `rounding`, to its level: at most 1 is dual feasible.
 
         With a sign constraint only the part that pulls a slope against the penalty counts.
         """
         if self.signs is not None:
             wrong = self.signs * multipliers < 0
             multipliers = torch.where(wrong, torch.zeros_like(multipliers), multipliers)
-        return (multipliers.abs().sum(-2) / self.level).amax()
+        return ((multipliers.abs().sum(-2) + rounding) / self.level).amax()

@@ -16,6 +16,7 @@ from bregnet.admm.prox import Penalty
 from bregnet.admm.transport import PieceTree
 
 CG_STEPS = 30
+ROUNDING = 2e-14  # of the mass: error of a sum of products in double precision
 
 
 class LeastSquares(Problem):
@@ -95,23 +96,31 @@ class LeastSquares(Problem):
         fitted = torch.stack([s * self.geometry.fitted(u) for s, u in each]).sum(0)
         theta = self.curvature * (self.targets - fitted)
         point = DualPoint(pairs, theta)
-        best = self.dual_value(self._operator.stationarity(point), theta)
+        best = self._value(point)
         if not any(len(p.values) for p in pairs):
             return best
         mass = torch.stack([p.values.sum() for p in pairs]).mean()
         flexibility = (mass / self._total) * self.geometry.weights
         for _ in range(repairs):
             point = repair(self._operator, point, nu, flexibility, CG_STEPS)
-            best = max(best, self.dual_value(self._operator.stationarity(point), point.theta))
+            best = max(best, self._value(point))
         return best
+
+    def _value(self, point: DualPoint) -> float:
+        mass = point.theta.abs().sum() + 2 * torch.stack([p.values.sum() for p in point.pairs]).sum()
+        return self.dual_value(self._operator.stationarity(point), point.theta, mass)
 
     @property
     def curvature(self) -> Tensor:
         """Second derivative of the loss in each fitted value."""
         return 2 / self._total * self.geometry.weights
 
-    def dual_value(self, stationarity: Tensor, theta: Tensor) -> float:
-        """Close the stationarity exactly, scale the multipliers into the penalty's ball, and value them."""
+    def dual_value(self, stationarity: Tensor, theta: Tensor, mass: Tensor) -> float:
+        """Close the stationarity exactly, scale the multipliers into the penalty's ball, and value them.
+
+        `mass` is the sum of all multipliers before any cancelled: what is left of them is known up to rounding, and
+        must not be scaled up as if it were exact.
+        """
         geometry, weights = self.geometry, self.geometry.weights
         signs = torch.tensor(self.signs, dtype=weights.dtype, device=weights.device)[:, None]
         # shift theta within each cell so that the masses of the pieces balance (on average over the sets)
@@ -121,7 +130,8 @@ class LeastSquares(Problem):
         stationarity = stationarity - signs[..., None] * geometry.cell_sum(shift[:, None] * geometry.lifted)
         if self.n_sets > 1:  # what is left of one set is the opposite of what is left of the other
             stationarity = torch.stack([self._tree.level_out(s) for s in stationarity])
-        norm = torch.stack([self.penalty.dual_norm(-s[:, :-1]) for s in stationarity]).amax()
+        rounding = ROUNDING * mass * geometry.lifted.abs().amax()
+        norm = torch.stack([self.penalty.dual_norm(-s[:, :-1], rounding) for s in stationarity]).amax()
         linear = (theta * self.targets).sum()
         quadratic = self._total / 2 * (theta.square() / weights).sum()
         scale = torch.minimum(1 / norm, linear / quadratic.clamp_min(1e-300))

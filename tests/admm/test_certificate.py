@@ -28,6 +28,17 @@ def test_the_bound_never_exceeds_the_optimum(kind, block):
                 assert check.objective >= optimum - slack
 
 
+@pytest.mark.parametrize("dc", [False, True])
+def test_rounding_is_not_scaled_up(dc):
+    """Two points that can be interpolated: what is left of the multipliers is rounding, and no bound."""
+    X, y = np.array([[1.0, 1.0, -1.0], [-1.0, -1.0, 1.0]]), np.array([1.0, -1.0])
+    for alpha in 10.0 ** np.arange(-9, 0):
+        program = clarabel_program.Program(X, y, np.full(3, alpha), signs=(1, -1)[: 1 + dc], weights=np.ones(2))
+        result = solve(to_problem(program), Options(tol=1e-6, max_iter=300, interior_after=250)).result
+        assert result.dual_bound <= alpha  # the slope 1 along one feature, without error, costs alpha
+        assert result.objective <= 1.01 * alpha
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind) or "convex")
 @pytest.mark.parametrize("seed", range(4))
 def test_any_multipliers_give_a_valid_bound(kind, seed):
