@@ -29,6 +29,13 @@ def integer_at_least(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
+def boolean(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
 def callback(value: Any) -> Any:
     """None or something to call."""
     if value is not None and not callable(value):
@@ -54,7 +61,7 @@ def resolve_device(value: Any) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(value)
-        torch.empty(0, device=device)
+        torch.empty(0, dtype=torch.float64, device=device)
     except (RuntimeError, AssertionError, TypeError, ValueError, NotImplementedError) as error:
         there = "'auto', 'cpu'" + (", 'cuda'" if torch.cuda.is_available() else "")
         raise ValueError(f"device must be one of {there} or a device torch can use here, got {value!r}") from error

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
@@ -28,6 +29,7 @@ from bregnet.problems.least_squares import LeastSquares
 
 OWN_PIECE_POINTS = 4000  # "auto": up to here every point has its own piece
 AUTO_CELLS = 1000  # "auto": pieces beyond
+ARGMAX_POINTS = 1024  # points whose largest piece is found at once
 
 
 @dataclass(frozen=True)
@@ -39,24 +41,25 @@ class Standardisation:
     """
 
     centre: np.ndarray
-    scale: np.ndarray
+    scale: np.ndarray  # 0 where a feature does not vary
     target_centre: float
     target_scale: float
 
     @classmethod
     def of(cls, X: np.ndarray, y: np.ndarray) -> Standardisation:
-        """Means and standard deviations; what does not vary keeps the scale 1."""
-        centre, scale = X.mean(0), X.std(0)
-        # a column that is constant up to rounding would otherwise become noise of unit size
-        scale[scale <= 1e-13 * np.abs(X).max(0)] = 0
-        target_centre, target_scale = float(y.mean()), float(y.std())
-        if target_scale <= 1e-13 * np.abs(y).max():
-            target_scale = 0.0
-        return cls(centre, np.where(scale > 0, scale, 1.0), target_centre, target_scale or 1.0)
+        """Means and standard deviations."""
+        centre, scale = _spread("X", X)
+        target_centre, target_scale = _spread("y", y)
+        return cls(centre, scale, float(target_centre), float(target_scale) or 1.0)
+
+    @property
+    def unit(self) -> np.ndarray:
+        """The scale of each feature, 1 for one that does not vary."""
+        return np.where(self.scale > 0, self.scale, 1.0)
 
     def points(self, X: np.ndarray) -> np.ndarray:
-        """Features in the solver's coordinates."""
-        return (X - self.centre) / self.scale
+        """Features in the solver's coordinates; 0 where a feature does not vary."""
+        return np.where(self.scale > 0, (X - self.centre) / self.unit, 0.0)
 
     def targets(self, y: np.ndarray) -> np.ndarray:
         """Targets in the solver's coordinates."""
@@ -64,9 +67,22 @@ class Standardisation:
 
     def original(self, pieces: np.ndarray, *, level: float) -> MaxAffine:
         """The function of pieces (K, d + 1) in the original coordinates, raised by `level`."""
-        slopes = self.target_scale * pieces[:, :-1] / self.scale
+        slopes = self.target_scale * pieces[:, :-1] / self.unit
         intercepts = self.target_scale * pieces[:, -1] + level - slopes @ self.centre
         return MaxAffine(slopes, intercepts)
+
+
+def _spread(name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column, without overflow; 0 where a column varies by rounding only."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        centre = values.mean(0)
+        deviation = values - centre
+        largest = np.abs(deviation).max(0)
+        unit = np.where(largest > 0, largest, 1.0)
+        scale = unit * np.sqrt(np.square(deviation / unit).mean(0))
+    if not (np.isfinite(centre).all() and np.isfinite(scale).all()):
+        raise ValueError(f"{name} must have finite means and deviations, got values up to {np.abs(values).max():.3g}")
+    return centre, np.where(largest <= 1e-13 * np.abs(values).max(0), 0.0, scale)
 
 
 @dataclass
@@ -75,13 +91,14 @@ class _Warm:
 
     geometry: Geometry
     state: State
+    n_pieces: int  # as asked for
 
     def fits(self, points: Tensor, n_pieces: int) -> bool:
-        """Whether it is for these points on this device, with as many pieces."""
+        """Whether it is for these points on this device, with as many pieces asked for."""
         known = self.geometry.points
-        if known.shape != points.shape or known.device != points.device:
+        if known.shape != points.shape or known.device != points.device or self.n_pieces != n_pieces:
             return False
-        return self.geometry.own_piece == (n_pieces == len(points)) and torch.equal(known, points)
+        return torch.equal(known, points)
 
 
 class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
@@ -135,17 +152,19 @@ class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
         self : estimator
         """
         features, targets = validate_data(self, _to_numpy(X), _to_numpy(y), dtype=np.float64, y_numeric=True)
+        targets = targets.astype(np.float64)
         options = Options(
             tol=check.positive("tol", self.tol),
             max_iter=check.integer_at_least("max_iter", self.max_iter, 1),
-            verbose=int(self.verbose),
+            verbose=check.integer_at_least("verbose", int(self.verbose is True) or self.verbose, 0),
             callback=check.callback(self.callback),
         )
-        units = Standardisation.of(features, np.asarray(targets, dtype=np.float64))
+        check_random_state(self.random_state)
+        units = Standardisation.of(features, targets)
         problem, state = self._prepare(features, targets, units)
         problem, solution = self._solve(problem, options, state)
 
-        self._warm = _Warm(problem.geometry, solution.state) if self.warm_start else None
+        self._warm = _Warm(problem.geometry, solution.state, self._n_pieces_asked) if self.warm_start else None
         self.function_, self.feature_bounds_ = self._functions(solution.pieces.cpu().numpy(), units)
         self.result_ = _in_units(solution.result, 1.0 if self.standardize else units.target_scale**2)
         self.gap_ = self.result_.gap
@@ -171,7 +190,11 @@ class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
         means = np.bincount(merged.inverse, scaled) / merged.counts
         offset = float(np.mean((scaled - means[merged.inverse]) ** 2))
         # alpha acts on the original slopes where nothing is to be standardised
-        unit = np.ones_like(units.scale) if self.standardize else units.target_scale * units.scale
+        unit = (
+            np.ones_like(units.unit)
+            if check.boolean("standardize", self.standardize)
+            else units.target_scale * units.unit
+        )
         level = torch.as_tensor(alpha / unit, device=device)
         geometry, state = self._geometry(merged.points, merged.counts.astype(float), n_pieces, device)
         return self._problem(geometry, torch.as_tensor(means, device=device), level, offset), state
@@ -185,9 +208,10 @@ class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
         if self.n_pieces == "auto":
             n_pieces = n if n <= OWN_PIECE_POINTS else AUTO_CELLS
         n_pieces = n if n_pieces is None else min(n_pieces, n)
+        self._n_pieces_asked = n_pieces
         warm: _Warm | None = getattr(self, "_warm", None)
         if self.warm_start and warm is not None and warm.fits(there, n_pieces):
-            return warm.geometry, warm.state
+            return replace(warm.geometry, weights=weights), warm.state
         if n_pieces == n:
             return Geometry.build(there, weights), None
         cells = kmeans_cells(points, n_pieces, counts, self.random_state)
@@ -207,6 +231,8 @@ class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "function_")
         if isinstance(X, Tensor):
+            if not torch.isfinite(X).all():
+                raise ValueError("X must be finite, got NaN or infinity")
             return self.function_(X)
         return self.function_(validate_data(self, X, dtype=np.float64, reset=False))
 
@@ -217,7 +243,10 @@ class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
 
 
 def _to_numpy(values: Array) -> Any:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+    if not isinstance(values, Tensor):
+        return values
+    values = values.detach().cpu()
+    return (values.double() if values.is_floating_point() else values).numpy()
 
 
 def _in_units(result: Result, unit: float) -> Result:
@@ -227,15 +256,19 @@ def _in_units(result: Result, unit: float) -> Result:
 
 
 def reassigned(geometry: Geometry, solution: Solution) -> tuple[Geometry, State]:
-    """Give every point to the piece that is largest there, and carry the state over."""
-    pieces, slacks = solution.pieces[0], solution.state.slacks[0]
-    cells = (geometry.lifted @ pieces.T).argmax(1)
+    """Give every point to the piece that is largest there, drop pieces left without, and carry the state over."""
+    pieces, state = solution.pieces[0], solution.state
+    cells = torch.cat([(part @ pieces.T).argmax(1) for part in geometry.lifted.split(ARGMAX_POINTS)])
+    slacks = state.slacks[0]
     moved = torch.nonzero(cells != geometry.cells).squeeze(1)
     # a moved point has new constraints: their multipliers start at zero and their slacks where the pieces are
     there = geometry.lifted[moved] @ pieces.T
     own = there.gather(1, cells[moved, None])
     slacks[:, moved] = (there - own).clamp_max(0).T.to(slacks.dtype)
-    return replace(geometry, cells=cells), solution.state
+    # a piece without points has no data to hold it: it leaves the program
+    kept, cells = torch.unique(cells, return_inverse=True)
+    after = State([slacks[kept]], state.slopes[:, kept], state.rho)
+    return replace(geometry, cells=cells, n_pieces=len(kept)), after
 
 
 class ConvexRegressor(_MaxAffineRegressor):
@@ -262,7 +295,8 @@ class ConvexRegressor(_MaxAffineRegressor):
         Iterations after which it stops all the same, with a ``ConvergenceWarning``.
     reassign : int, default=0
         With cells: rounds that give every point to its largest piece and go on. Each round lowers the objective;
-        whether new data are predicted better depends on the data (``python -m benchmarks.cells``).
+        whether new data are predicted better depends on the data (``python -m benchmarks.cells``). `result_` is
+        that of the round whose function is returned.
     warm_start : bool, default=False
         Go on from the previous fit when the rows of X are the same, for instance along alpha.
     device : str or torch.device, default="auto"
@@ -283,7 +317,8 @@ class ConvexRegressor(_MaxAffineRegressor):
     result_ : Result
         Status, objective, bound, gap, history and time.
     gap_ : float
-        The certified relative gap, ``result_.gap``.
+        The certified relative gap, ``result_.gap``. With cells it refers to the program with these cells; the
+        returned maximum of all pieces may be better than that program's optimum, and the gap is then 0.
     n_iter_ : int
     n_features_in_ : int
 
@@ -336,12 +371,15 @@ class ConvexRegressor(_MaxAffineRegressor):
 
     def _solve(self, problem: LeastSquares, options: Options, state: State | None) -> tuple[LeastSquares, Solution]:
         n_rounds = check.integer_at_least("reassign", self.reassign, 0)
-        solution = solve(problem, options, start=state)
+        best = latest = problem, solve(problem, options, start=state)
         for _ in range(0 if problem.geometry.own_piece else n_rounds):
-            geometry, state = reassigned(problem.geometry, solution)
-            problem = self._problem(geometry, problem.targets, problem.penalty.level, problem.offset)
-            solution = solve(problem, options, start=state)
-        return problem, solution
+            if latest[1].result.stopped:
+                break
+            geometry, state = reassigned(latest[0].geometry, latest[1])
+            after = self._problem(geometry, problem.targets, problem.penalty.level, problem.offset)
+            latest = after, solve(after, options, start=state)
+            best = min(best, latest, key=lambda pair: pair[1].result.objective)
+        return best
 
     def _problem(self, geometry: Geometry, targets: Tensor, level: Tensor, offset: float) -> LeastSquares:
         signs = check.monotone_signs(self.monotone, geometry.dimension)
@@ -391,7 +429,8 @@ class DCRegressor(_MaxAffineRegressor):
     result_ : Result
         Status, objective, bound, gap, history and time.
     gap_ : float
-        The certified relative gap, ``result_.gap``.
+        The certified relative gap, ``result_.gap``. With cells it refers to the program with these cells; the
+        returned maximum of all pieces may be better than that program's optimum, and the gap is then 0.
     n_iter_ : int
     n_features_in_ : int
 

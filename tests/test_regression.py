@@ -198,6 +198,20 @@ def test_warm_start_along_alpha_takes_fewer_iterations_to_the_same_gap():
     assert pickle.loads(pickle.dumps(warm))._warm is None
 
 
+def test_warm_start_heeds_new_weights_and_numbers_of_pieces():
+    x, values = np.arange(-3.0, 4.0), np.array([3, 1, -2, 4, 0, 2, 9.0])
+    first = np.full(7, 4)
+    second = first + np.array([1, -3, 3, -2, 3, -3, 1])  # the same mean and variance
+    warm = ConvexRegressor(warm_start=True, standardize=False, tol=1e-6)
+    warm.fit(np.repeat(x, first)[:, None], np.repeat(values, first))
+    X, y = np.repeat(x, second)[:, None], np.repeat(values, second)
+    cold = ConvexRegressor(standardize=False, tol=1e-6).fit(X, y)
+    assert warm.fit(X, y).result_.objective == pytest.approx(cold.result_.objective, rel=1e-5)
+    X, y = bowl(n=150)
+    warm = ConvexRegressor(warm_start=True, n_pieces=10, random_state=0, tol=0.05).fit(X, y)
+    assert warm.set_params(n_pieces=40).fit(X, y).function_.n_pieces == 40
+
+
 def test_random_state_makes_cells_repeatable():
     X, y = bowl(n=200)
     first, second = (DCRegressor(n_pieces=12, random_state=3, tol=0.05).fit(X, y).predict(X) for _ in range(2))
@@ -216,6 +230,18 @@ def test_the_callback_sees_the_certificate_and_can_stop():
     assert all(isinstance(check, Check) for check in seen)
     assert len(model.result_.history) == 2
     assert model.n_iter_ == seen[-1].iteration
+
+
+def test_a_callback_ends_all_rounds():
+    X, y = bowl(n=150)
+    seen = []
+
+    def stop(check):
+        seen.append(check.iteration)
+        return True
+
+    ConvexRegressor(n_pieces=10, reassign=3, tol=1e-9, random_state=0, callback=stop).fit(X, y)
+    assert seen == [25]
 
 
 def test_progress_shows_iterations_and_the_gap(capsys):
@@ -314,6 +340,9 @@ def test_bad_arrays_are_refused(kind, X, y, message):
         ({"n_pieces": 0}, ValueError, "n_pieces must be at least 1, got 0"),
         ({"n_pieces": 61}, ValueError, r"n_pieces must be at most the number of rows of X \(60\), got 61"),
         ({"n_pieces": "many"}, ValueError, "n_pieces must be 'auto', None or an integer, got 'many'"),
+        ({"verbose": "x"}, TypeError, "verbose must be an integer, got 'x'"),
+        ({"standardize": "no"}, TypeError, "standardize must be True or False, got 'no'"),
+        ({"random_state": "x"}, ValueError, "cannot be used to seed"),
         ({"callback": 3}, TypeError, "callback must be None or callable, got 3"),
         ({"device": "nowhere"}, ValueError, "device must be one of .* got 'nowhere'"),
         ({"device": "meta"}, ValueError, "device must hold data, got 'meta'"),
@@ -356,6 +385,8 @@ def test_predicting_too_early_or_with_other_features():
         model.predict(np.zeros((1, 3)))
     with pytest.raises(ValueError, match=r"X must have shape \(n_points, 2\), got \(1, 3\)"):
         model.predict(torch.zeros((1, 3)))
+    with pytest.raises(ValueError, match="X must be finite, got NaN or infinity"):
+        model.predict(torch.full((1, 2), torch.nan))
 
 
 @BOTH
@@ -383,6 +414,44 @@ def test_scales_of_features_and_targets_do_not_matter(kind, scale):
     expected = kind(alpha=0.02, tol=1e-3).fit(X, y).predict(X)
     model = kind(alpha=0.02, tol=1e-3).fit(X * [scale, 1 / scale], y * scale)
     np.testing.assert_allclose(model.predict(X * [scale, 1 / scale]) / scale, expected, atol=0.02 * y.std())
+
+
+@BOTH
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_extreme_scales_do_not_overflow(kind, scale):
+    X, y = bowl(n=30)
+    expected = kind(alpha=0.02).fit(X, y).predict(X)
+    np.testing.assert_allclose(kind(alpha=0.02).fit(X * scale, y).predict(X * scale), expected, atol=0.02 * y.std())
+    np.testing.assert_allclose(kind(alpha=0.02).fit(X, y * scale).predict(X) / scale, expected, atol=0.02 * y.std())
+    with pytest.raises(ValueError, match="X must have finite means and deviations"):
+        kind().fit([[1.7e308], [-1.7e308], [1.7e308]], [0.0, 1.0, 2.0])
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+def test_near_duplicates_and_tiny_penalties_do_not_break_the_second_stage(seed):
+    rng = np.random.default_rng(seed)
+    X = np.round(rng.standard_normal((12, 3))) + 1e-9 * rng.standard_normal((12, 3))
+    y = np.round(np.square(X).sum(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = ConvexRegressor(alpha=1e-6, tol=1e-6, max_iter=1500).fit(X, y)
+    assert 0 <= model.result_.dual_bound <= model.result_.objective
+    np.testing.assert_allclose(model.predict(X), y, atol=1e-2)
+
+
+def test_low_precision_targets_are_taken_as_they_are():
+    X, y = bowl()
+    y = (y + 100).astype(np.float16)
+    model = ConvexRegressor(alpha=0.1, standardize=False, tol=1e-3).fit(X, y)
+    assert model.result_.objective == pytest.approx(value(model, X, y.astype(float), 0.1), rel=1e-9)
+    tensor = torch.as_tensor(y.astype(np.float32)).bfloat16()
+    assert ConvexRegressor(tol=0.1).fit(torch.as_tensor(X), tensor).gap_ <= 0.1
+
+
+def test_a_feature_that_varies_by_rounding_only_is_constant():
+    X, y = bowl()
+    X = np.column_stack([X, 1e16 + 2.0 * np.arange(60)])
+    assert ConvexRegressor(alpha=0.01).fit(X, y).feature_bounds_[2] == 0
 
 
 @BOTH

@@ -35,7 +35,7 @@ class Optimum:
     iterations: int
 
 
-def solve(program: Program, *, tolerance: float = 1e-9, max_iter: int = 200) -> Optimum:
+def solve(program: Program, *, tolerance: float = 1e-8, max_iter: int = 200) -> Optimum:
     """Solve `program`; raises where Clarabel does not report success."""
     points, targets = program.points, program.targets
     n, d = points.shape
@@ -92,7 +92,7 @@ def solve(program: Program, *, tolerance: float = 1e-9, max_iter: int = 200) -> 
     settings.max_iter = max_iter
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
     solution = clarabel.DefaultSolver(quadratic, linear, matrix, right, cones, settings).solve()
-    if str(solution.status) not in {"Solved", "AlmostSolved"}:
+    if str(solution.status) != "Solved":
         raise RuntimeError(f"Clarabel stopped with {solution.status}")
     x = np.asarray(solution.x)
     pieces = x[:n_piece_columns].reshape(n_sets, n_pieces, size)

@@ -14,7 +14,7 @@ of the solver, which lies in its ball by construction. What no step can mend is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -96,6 +96,17 @@ class PairOperator:
         fitted = torch.stack([s * self.geometry.fitted(u) for s, u in zip(self.signs, pieces, strict=True)])
         return point.with_values(moves, -flexibility * fitted.sum(0))
 
+    def diagonal(self, point: DualPoint, flexibility: Tensor) -> Tensor:
+        """The diagonal (Q, K, d + 1) of the map from pieces to the stationarity of their response."""
+        squared = self.geometry.lifted.square()
+        out = []
+        for pairs in point.pairs:
+            arriving = flexibility.index_add(0, pairs.columns, pairs.values)
+            out.append(
+                self._row_sums(pairs, pairs.values, squared) + self.geometry.cell_sum(arriving[:, None] * squared)
+            )
+        return torch.stack(out)
+
     def diagonal_blocks(self, point: DualPoint, flexibility: Tensor) -> Tensor:
         """Diagonal blocks (Q, K, d + 1, d + 1) of the map from pieces to the stationarity of their response."""
         lifted, size = self.geometry.lifted, self.geometry.lifted.shape[1]
@@ -109,25 +120,26 @@ class PairOperator:
         return out
 
 
-def _preconditioner(operator: PairOperator, point: DualPoint, flexibility: Tensor) -> tuple[Tensor, Tensor]:
-    """Inverse diagonal blocks with the ridge that was added to them."""
+def _preconditioner(
+    operator: PairOperator, point: DualPoint, flexibility: Tensor
+) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """Division by the diagonal blocks, or by the diagonal where there are many features, and the ridge added to it."""
+    if operator.geometry.dimension > BLOCK_MAX_DIMENSION:
+        diagonal = operator.diagonal(point, flexibility)
+        ridge = RIDGE * diagonal.mean() + TINY
+        return lambda values: values / (diagonal + ridge), ridge
     blocks = operator.diagonal_blocks(point, flexibility)
     diagonal = blocks.diagonal(dim1=-2, dim2=-1)
     ridge = RIDGE * diagonal.mean() + TINY
-    if blocks.shape[-1] > BLOCK_MAX_DIMENSION:
-        return (1 / (diagonal + ridge)).diag_embed(), ridge
-    return torch.linalg.inv(blocks + ridge.expand_as(diagonal).diag_embed()), ridge
+    inverse = torch.linalg.inv(blocks + ridge.expand_as(diagonal).diag_embed())
+    return lambda values: (inverse @ values.unsqueeze(-1)).squeeze(-1), ridge
 
 
 def repair(operator: PairOperator, point: DualPoint, nu: Tensor, flexibility: Tensor, n_steps: int) -> DualPoint:
     """Move multipliers so that the penalty's multipliers become `nu` (Q, K, d), by conjugate gradients."""
     target = torch.cat([nu, torch.zeros_like(nu[..., :1])], dim=-1)
     residual = -(operator.stationarity(point) + target)
-    inverse, ridge = _preconditioner(operator, point, flexibility)
-
-    def precondition(values: Tensor) -> Tensor:
-        return (inverse @ values.unsqueeze(-1)).squeeze(-1)
-
+    precondition, ridge = _preconditioner(operator, point, flexibility)
     pieces = torch.zeros_like(residual)
     direction = scaled = precondition(residual)
     energy = (residual * scaled).sum()

@@ -1,8 +1,8 @@
 r"""The second stage: a primal-dual interior-point method for gaps that ADMM closes slowly.
 
-It keeps all constraints, so it needs a handful of matrices of the state's size in double precision and is only for
-problems where those are small. Slopes are eliminated piece by piece when every
-point has its own piece, which leaves one linear system of the size of the points.
+It keeps all constraints, so it needs a handful of matrices of the state's size in double precision, and one that is
+larger by the number of features; it is only for problems where those are small. Slopes are eliminated piece by piece
+when every point has its own piece, which leaves one linear system of the size of the points.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class _OwnPieceSystem:
             block = (pair @ outer).reshape(n, d, d) - mean[:, :, None] * points[:, None, :]
             block += -points[:, :, None] * mean[:, None, :] + total[:, None, None] * outer.reshape(n, d, d)
             block += (upper + lower).diag_embed()
-            factor = torch.linalg.cholesky(block)
+            factor = _cholesky(block)
             reach = method._reach_lower * lower - method._reach_upper * upper
             levels = torch.linalg.solve_triangular(factor, reach.diag_embed(), upper=False)  # (n, d, d)
             cross = self._values_block(pair, total, mean, factor)  # (n d, n)
@@ -326,17 +326,24 @@ def system_size(geometry: Geometry, n_sets: int) -> int:
     return n_sets * (each + geometry.dimension)
 
 
+def working_elements(geometry: Geometry, n_sets: int) -> int:
+    """Numbers in the largest array of a step."""
+    if geometry.own_piece:
+        return n_sets * geometry.n_points**2 * geometry.dimension
+    return max(geometry.n_points, geometry.n_pieces**2) * geometry.lifted.shape[1] ** 2
+
+
 def _system(method: InteriorPoint, weights: _Barrier) -> _OwnPieceSystem | _CellSystem:
     kind = _OwnPieceSystem if method.geometry.own_piece else _CellSystem
     return kind(method, weights)
 
 
 def _cholesky(matrix: Tensor) -> Tensor:
-    """Factor, with a ridge where rounding or a free common constant leaves no margin."""
-    diagonal = matrix.diagonal()
+    """Factor one matrix or a batch, with a ridge where rounding or a free common constant leaves no margin."""
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1)
     for ridge in (1e-14, 1e-12, 1e-10, 1e-8):
-        diagonal += ridge * diagonal.abs().amax()
+        diagonal += ridge * diagonal.abs().amax(-1, keepdim=True)
         factor, info = torch.linalg.cholesky_ex(matrix)
-        if int(info) == 0:
+        if not info.any():
             return factor
     raise FloatingPointError("the Newton equations are singular")

@@ -7,6 +7,7 @@ matrix of the state's size ever exists.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,31 @@ class Pairs(NamedTuple):
     rows: Tensor  # piece k, int64
     columns: Tensor  # point j, int64
     values: Tensor  # w + s > 0, float64
+
+
+class _SingleThreadedTorch:
+    """Torch on one thread while anyone is inside; the setting is the process's, so entries are counted."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before = 1
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._before = torch.get_num_threads()
+            self._inside += 1
+            torch.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                torch.set_num_threads(self._before)
+
+
+_single_threaded = _SingleThreadedTorch()
 
 
 class Kernel(ABC):
@@ -133,12 +159,8 @@ class FusedKernel(Kernel):
     @contextmanager
     def session(self) -> Iterator[None]:
         """One thread for torch: its own would spin between its small operations and take the cores of the pass."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with _single_threaded:
             yield
-        finally:
-            torch.set_num_threads(before)
 
     def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
         """One chunk of pieces a thread."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from bregnet.admm.geometry import Geometry
-from bregnet.admm.interior import InteriorPoint, Quadratic, system_size
+from bregnet.admm.interior import InteriorPoint, Quadratic, system_size, working_elements
 from bregnet.admm.kernels import Kernel, Moments, Pairs, choose_kernel
 from bregnet.admm.normal import NormalEquations
 from bregnet.admm.problem import Problem
@@ -22,6 +23,7 @@ SLOPE_WEIGHT = 0.05  # kappa / n: weight of the copy of the slopes beside the sl
 PAIRS_PER_POINT = 60  # multipliers that the certificate looks at, at most
 FIRST_CHECK = 25
 INTERIOR_STEPS = 100
+INTERIOR_ELEMENTS = 30_000_000  # numbers in its largest array
 FINE_TOLERANCE = 1e-3  # below, the state is in double precision and larger problems are finished by Newton steps
 SMALL_SYSTEM, LARGE_SYSTEM = 400, 1500
 CHECK_GROWTH = 1.2  # checks move apart: certifying costs as much as some dozens of iterations
@@ -177,7 +179,7 @@ def _pull(geometry: Geometry, moments: Moments) -> Tensor:
 class _Tracker:
     """The best function and the best bound so far, and what to tell about them."""
 
-    def __init__(self, problem: Problem, options: Options, bar: tqdm) -> None:
+    def __init__(self, problem: Problem, options: Options, bar: tqdm | None) -> None:
         self._options, self._bar = options, bar
         self.history: list[Check] = []
         resting = torch.zeros(
@@ -187,6 +189,10 @@ class _Tracker:
         )
         self.objective, self.pieces = problem.primal(resting)
         self.bound = problem.trivial_bound
+        if not math.isfinite(self.objective):
+            raise FloatingPointError("non-finite values before the first iteration")
+        # with cells the maximum of all pieces may beat the program's optimum
+        self._comparable = problem.geometry.own_piece
         self.stopped = False
 
     @property
@@ -206,12 +212,17 @@ class _Tracker:
         if objective < self.objective:
             self.objective, self.pieces = objective, pieces
         self.bound = max(self.bound, bound)
+        if self._comparable and self.bound > self.objective * (1 + 1e-6) + 1e-9:
+            raise RuntimeError(
+                f"the bound {self.bound} exceeds the objective {self.objective}: this is a bug, please report the data"
+            )
         check = Check(iteration, self.objective, self.bound, self.gap)
         self.history.append(check)
         if self._options.callback is not None:
             self.stopped = bool(self._options.callback(check))
-        self._bar.update(iteration - self._bar.n)
-        self._bar.set_postfix_str(f"gap {100 * self.gap:.3g}% (goal {100 * self._options.tol:.3g}%)")
+        if self._bar is not None:
+            self._bar.update(iteration - self._bar.n)
+            self._bar.set_postfix_str(f"gap {100 * self.gap:.3g}% (goal {100 * self._options.tol:.3g}%)")
         return check
 
     def result(self, n_iter: int, n_interior: int, seconds: float) -> Result:
@@ -237,6 +248,13 @@ class _Tracker:
             tuple(self.history),
             seconds,
         )
+
+
+def _progress(options: Options) -> AbstractContextManager[tqdm | None]:
+    """A bar where one is wanted; a silent one would still start tqdm's monitoring thread."""
+    if options.verbose < 1:
+        return nullcontext()
+    return tqdm(total=options.max_iter, unit="it", desc="ADMM")
 
 
 def _next_check(iteration: int, max_iter: int) -> int:
@@ -269,7 +287,7 @@ def solve(problem: Problem, options: Options, *, kernel: Kernel | None = None, s
     work = _Iteration(problem, kernel, state, options.relaxation)
     if state.rho != rho:
         work.rescale(rho)
-    with tqdm(total=options.max_iter, disable=options.verbose < 1, unit="it", desc="ADMM") as bar:
+    with _progress(options) as bar:
         tracker = _Tracker(problem, options, bar)
         with kernel.session():
             iteration = _alternate(work, tracker, options)
@@ -290,7 +308,12 @@ def _alternate(work: _Iteration, tracker: _Tracker, options: Options, iteration:
     limit = options.interior_size
     if limit is None:  # ADMM reaches a coarse gap sooner unless the problem is small
         limit = SMALL_SYSTEM if options.tol >= FINE_TOLERANCE else LARGE_SYSTEM
-    interior = isinstance(problem, Quadratic) and system_size(problem.geometry, problem.n_sets) <= limit
+    geometry, n_sets = problem.geometry, problem.n_sets
+    interior = (
+        isinstance(problem, Quadratic)
+        and system_size(geometry, n_sets) <= limit
+        and working_elements(geometry, n_sets) <= INTERIOR_ELEMENTS
+    )
     while iteration < options.max_iter and not tracker.done:
         if interior and iteration >= options.interior_after:
             break
@@ -314,6 +337,6 @@ def _finish(problem: Quadratic, tracker: _Tracker, options: Options, iteration: 
             method.step()
             n_steps += 1
             tracker.look(iteration + n_steps, *method.certify())
-    except FloatingPointError:  # numerically at its end: what was certified before stays
+    except (FloatingPointError, torch.linalg.LinAlgError):  # numerically at its end: what was certified stays
         pass
     return n_steps

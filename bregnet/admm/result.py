@@ -15,7 +15,8 @@ class Check:
     objective : float
         Value of the best function so far.
     dual_bound : float
-        No function of the program has a smaller value.
+        No feasible point of the program has a smaller value. (With cells, feasible means that each point's own
+        piece is the largest there; the returned maximum need not be feasible in this sense, only better.)
     gap : float
         ``(objective - dual_bound) / |objective|``, never below 0.
     """

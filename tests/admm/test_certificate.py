@@ -62,6 +62,27 @@ def test_any_multipliers_give_a_valid_bound(kind, seed):
         assert problem.bound(pairs, pieces, nu, repairs=2) <= optimum + 1e-7
 
 
+def test_many_features_repair_with_a_diagonal():
+    from bregnet.admm import certificate
+
+    program = random_program(11, n=(30, 30), d=(4, 4), dc=True)
+    optimum = clarabel_program.solve(program).value
+    problem = to_problem(program)
+    operator = PairOperator(problem.geometry, (1, -1))
+    generator = torch.Generator().manual_seed(0)
+    k, j = torch.tensor([0, 1, 2, 5]), torch.tensor([3, 0, 7, 1])
+    pairs = tuple(Pairs(k, j, torch.rand(4, dtype=torch.float64, generator=generator)) for _ in range(2))
+    point = DualPoint(pairs, torch.zeros(30, dtype=torch.float64))
+    flexibility = torch.rand(30, dtype=torch.float64, generator=generator)
+    blocks = operator.diagonal_blocks(point, flexibility)
+    torch.testing.assert_close(operator.diagonal(point, flexibility), blocks.diagonal(dim1=-2, dim2=-1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certificate, "BLOCK_MAX_DIMENSION", 2)
+        result = solve(problem, Options(tol=1e-3, max_iter=4000, interior_size=0)).result
+    assert result.dual_bound <= optimum * (1 + 1e-7) <= result.objective * (1 + 1e-6)
+    assert result.gap < 0.02
+
+
 def test_stationarity_is_the_gradient_of_the_lagrangian():
     program = random_program(5, n=(12, 12), d=(2, 2), dc=True, cells=True)
     problem = to_problem(program)

@@ -134,9 +134,11 @@ def test_a_callback_can_stop_the_fit():
 
 def test_non_finite_values_are_noticed():
     problem = to_problem(random_program(2))
-    problem.targets[0] = torch.nan
     problem._moment[0, 0] = torch.nan
     with pytest.raises(FloatingPointError, match="non-finite values after 25 iterations"):
+        solve(problem, Options())
+    problem.targets[0] = torch.nan
+    with pytest.raises(FloatingPointError, match="non-finite values before the first iteration"):
         solve(problem, Options())
 
 
