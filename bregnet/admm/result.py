@@ -19,6 +19,12 @@ class Check:
         piece is the largest there; the returned maximum need not be feasible in this sense, only better.)
     gap : float
         ``(objective - dual_bound) / |objective|``, never below 0.
+
+    Examples
+    --------
+    >>> from bregnet import Check
+    >>> Check(iteration=50, objective=1.0, dual_bound=0.9, gap=0.1).gap
+    0.1
     """
 
     iteration: int
