@@ -36,6 +36,11 @@ def boolean(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def verbosity(value: Any) -> int:
+    """A level of output; True is 1."""
+    return int(value) if isinstance(value, bool) else integer_at_least("verbose", value, 0)
+
+
 def callback(value: Any) -> Any:
     """None or something to call."""
     if value is not None and not callable(value):

@@ -156,7 +156,7 @@ class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
         options = Options(
             tol=check.positive("tol", self.tol),
             max_iter=check.integer_at_least("max_iter", self.max_iter, 1),
-            verbose=check.integer_at_least("verbose", int(self.verbose is True) or self.verbose, 0),
+            verbose=check.verbosity(self.verbose),
             callback=check.callback(self.callback),
         )
         check_random_state(self.random_state)

@@ -250,7 +250,9 @@ def test_progress_shows_iterations_and_the_gap(capsys):
     shown = capsys.readouterr().err
     assert "gap" in shown
     assert "it/s" in shown or "s/it" in shown
-    ConvexRegressor(alpha=1e-3).fit(X, y)
+    ConvexRegressor(alpha=1e-3, verbose=True).fit(X, y)
+    assert "gap" in capsys.readouterr().err
+    ConvexRegressor(alpha=1e-3, verbose=False).fit(X, y)
     assert capsys.readouterr() == ("", "")
 
 
