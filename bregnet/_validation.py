@@ -48,16 +48,15 @@ def callback(value: Any) -> Any:
     return value
 
 
-def pieces(value: Any, n_rows: int) -> int | None:
-    """The `n_pieces` of an estimator: a number up to `n_rows`, or None for "auto" and None."""
+def pieces(value: Any, n_rows: int) -> None:
+    """Check the `n_pieces` of an estimator: "auto", None or a number up to `n_rows`."""
     if value is None or (isinstance(value, str) and value == "auto"):
-        return None
+        return
     if isinstance(value, str):
         raise ValueError(f"n_pieces must be 'auto', None or an integer, got {value!r}")
     count = integer_at_least("n_pieces", value, 1)
     if count > n_rows:
         raise ValueError(f"n_pieces must be at most the number of rows of X ({n_rows}), got {count}")
-    return count
 
 
 def resolve_device(value: Any) -> torch.device:

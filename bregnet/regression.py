@@ -164,7 +164,11 @@ class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
         problem, state = self._prepare(features, targets, units)
         problem, solution = self._solve(problem, options, state)
 
-        self._warm = _Warm(problem.geometry, solution.state, self._n_pieces_asked) if self.warm_start else None
+        self._warm = (
+            _Warm(problem.geometry, solution.state, self._piece_count(problem.geometry.n_points))
+            if self.warm_start
+            else None
+        )
         self.function_, self.feature_bounds_ = self._functions(solution.pieces.cpu().numpy(), units)
         self.result_ = _in_units(solution.result, 1.0 if self.standardize else units.target_scale**2)
         self.gap_ = self.result_.gap
@@ -183,7 +187,7 @@ class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
     ) -> tuple[LeastSquares, State | None]:
         """The program in the solver's coordinates, duplicates merged, and the state to start from."""
         alpha = check.positive("alpha", self.alpha)
-        n_pieces = check.pieces(self.n_pieces, len(features))
+        check.pieces(self.n_pieces, len(features))
         device = check.resolve_device(self.device)
         merged = merge_duplicates(units.points(features))
         scaled = units.targets(targets)
@@ -196,19 +200,20 @@ class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
             else units.target_scale * units.unit
         )
         level = torch.as_tensor(alpha / unit, device=device)
-        geometry, state = self._geometry(merged.points, merged.counts.astype(float), n_pieces, device)
+        geometry, state = self._geometry(merged.points, merged.counts.astype(float), device)
         return self._problem(geometry, torch.as_tensor(means, device=device), level, offset), state
 
-    def _geometry(
-        self, points: np.ndarray, counts: np.ndarray, n_pieces: int | None, device: torch.device
-    ) -> tuple[Geometry, State | None]:
+    def _piece_count(self, n_points: int) -> int:
+        """The pieces asked for, given the number of distinct points."""
+        if self.n_pieces == "auto":
+            return n_points if n_points <= OWN_PIECE_POINTS else AUTO_CELLS
+        return n_points if self.n_pieces is None else min(int(self.n_pieces), n_points)
+
+    def _geometry(self, points: np.ndarray, counts: np.ndarray, device: torch.device) -> tuple[Geometry, State | None]:
         """Points with their cells; those of the last fit, with its state, where a warm start applies."""
         n = len(points)
         there, weights = torch.as_tensor(points, device=device), torch.as_tensor(counts, device=device)
-        if self.n_pieces == "auto":
-            n_pieces = n if n <= OWN_PIECE_POINTS else AUTO_CELLS
-        n_pieces = n if n_pieces is None else min(n_pieces, n)
-        self._n_pieces_asked = n_pieces
+        n_pieces = self._piece_count(n)
         warm: _Warm | None = getattr(self, "_warm", None)
         if self.warm_start and warm is not None and warm.fits(there, n_pieces):
             return replace(warm.geometry, weights=weights), warm.state

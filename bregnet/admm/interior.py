@@ -126,24 +126,30 @@ class InteriorPoint:
         reach = levels[:, None]
         return _Barrier(pairs, self._reach_upper * reach - slopes, self._reach_lower * reach + slopes)
 
+    def _theta(self) -> Tensor:
+        """Minus the derivative of the loss in each fitted value, (n,)."""
+        return self.problem.curvature * (self.problem.targets - self._fitted(self.pieces))
+
+    def _balance(self, pairs: Tensor, at_points: Tensor) -> Tensor:
+        """For values (Q, K, n) on pairs and (Q, n) at points, what each piece is left with, (Q, K, d + 1)."""
+        lifted = self.geometry.lifted
+        rows = [
+            flow @ lifted - self.geometry.cell_sum((flow.sum(0) + at)[:, None] * lifted)
+            for flow, at in zip(pairs, at_points, strict=True)
+        ]
+        return torch.stack(rows)
+
     def _adjoint(self, values: _Barrier) -> tuple[Tensor, Tensor]:
         """Gradient of sum(values * constraints) in pieces and levels."""
-        lifted = self.geometry.lifted
-        pieces = torch.stack([v @ lifted - self.geometry.cell_sum(v.sum(0)[:, None] * lifted) for v in values.pairs])
+        pieces = self._balance(values.pairs, torch.zeros_like(values.pairs[:, 0]))
         pieces[..., :-1] += values.upper - values.lower
         levels = -(self._reach_upper * values.upper + self._reach_lower * values.lower).sum(1)
         return pieces, levels
 
     def stationarity(self) -> tuple[Tensor, Tensor]:
         """Dual point: stationarity of the pieces without the penalty (Q, K, d + 1), and theta (n,)."""
-        theta = -self.problem.curvature * (self._fitted(self.pieces) - self.problem.targets)
-        at_points = self._signs[:, None] * theta
-        lifted = self.geometry.lifted
-        rows = [
-            mu @ lifted - self.geometry.cell_sum((mu.sum(0) + t)[:, None] * lifted)
-            for mu, t in zip(self.multipliers.pairs, at_points, strict=True)
-        ]
-        return torch.stack(rows), theta
+        theta = self._theta()
+        return self._balance(self.multipliers.pairs, self._signs[:, None] * theta), theta
 
     def certify(self) -> tuple[float, Tensor, float]:
         """Objective and pieces of the current function, and a certified bound."""
@@ -159,8 +165,8 @@ class InteriorPoint:
         weights = mult.map(slack, torch.div)
         weights.pairs[:, self._own] = 0
         system = _system(self, weights)
-        theta = self.problem.curvature * (self._fitted(self.pieces) - self.problem.targets)
-        loss = torch.stack([s * self.geometry.cell_sum(theta[:, None] * self.geometry.lifted) for s in self._signs])
+        pull_of_data = self.geometry.cell_sum(self._theta()[:, None] * self.geometry.lifted)
+        loss = -self._signs[:, None, None] * pull_of_data
         level_gradient = self.problem.penalty.level.expand_as(self.levels)
         total = torch.stack([(s * m).sum() for s, m in zip(slack, mult, strict=True)]).sum()
 
@@ -212,7 +218,7 @@ class _OwnPieceSystem:
         points = geometry.points
         n, d = points.shape
         n_sets = len(weights.pairs)
-        self._points, self._d = points, d
+        self._points = points
         outer = (points[:, :, None] * points[:, None, :]).reshape(n, -1)
         size = n_sets * (n + d)
         matrix = points.new_zeros((size, size))

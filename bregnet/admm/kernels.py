@@ -85,7 +85,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
-        """W += g (r + s) in place, with the moments of the new state."""
+        """Add g (r + s) to w in place; returns the moments of the new state."""
 
     def moments(self, state: Tensor) -> Moments:
         """The moments of a state as it is."""

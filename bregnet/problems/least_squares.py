@@ -55,7 +55,7 @@ class LeastSquares(Problem):
         return PieceTree(self.geometry)
 
     def _data_strength(self, rho: float) -> float:
-        """T = 2 / (n rho), the weight of the data term beside the slacks."""
+        """The weight of the data term beside the slacks, t = 2 / (n rho)."""
         return 2 / (self._total * rho)
 
     def _mean(self, values: Tensor) -> Tensor:
