@@ -2,7 +2,27 @@
 
 from bregnet._version import __version__
 from bregnet.admm.result import Check, Result
+from bregnet.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
+from bregnet.divergences import BregmanDivergence, divergence
 from bregnet.functions import DifferenceOfConvex, MaxAffine
+from bregnet.generators import Generator, GeneratorSum
 from bregnet.regression import ConvexRegressor, DCRegressor
 
-__all__ = ["Check", "ConvexRegressor", "DCRegressor", "DifferenceOfConvex", "MaxAffine", "Result", "__version__"]
+__all__ = [
+    "ConvexRegressor",
+    "DCRegressor",
+    "Check",
+    "Result",
+    "BregmanDivergence",
+    "divergence",
+    "Generator",
+    "GeneratorSum",
+    "MaxAffine",
+    "DifferenceOfConvex",
+    "Quadratic",
+    "SquaredEuclidean",
+    "KullbackLeibler",
+    "ItakuraSaito",
+    "Logistic",
+    "__version__",
+]

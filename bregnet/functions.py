@@ -1,46 +1,31 @@
-"""Generating functions: max-affine, smoothed or not, and differences of two."""
+"""Learned functions: max-affine, smoothed or not, and differences of two."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-Array: TypeAlias = "np.ndarray | Tensor"
+from bregnet import _arrays as arrays
+from bregnet._arrays import Array
+from bregnet.classical import SquaredEuclidean, exp_excess
+from bregnet.generators import Generator
 
-BATCH_ELEMENTS = 1 << 22  # piece values held at once
-
-
-def _to_torch(values: Array) -> Tensor:
-    """A tensor, sharing memory where torch allows it (it does not for read-only arrays)."""
-    if not isinstance(values, Tensor):
-        values = np.asarray(values)
-        if not values.flags.writeable:
-            values = values.copy()
-    return torch.as_tensor(values)
+LARGEST_EXPONENT = 30.0  # beyond, exponentials are taken in logarithms
 
 
-def _as_tensor(values: Array, device: torch.device) -> Tensor:
-    tensor = _to_torch(values)
-    if not tensor.is_floating_point():
-        tensor = tensor.double()
-    return tensor.to(device)
-
-
-def _check_points(points: Tensor, n_features: int) -> None:
-    if points.ndim != 2 or points.shape[1] != n_features:
-        raise ValueError(f"X must have shape (n_points, {n_features}), got {tuple(points.shape)}")
-
-
-class MaxAffine:
+class MaxAffine(Generator):
     r"""A convex function, the largest of affine pieces.
 
-    .. math:: f(x) = \max_k (a_k \cdot x + b_k) + \tfrac{\epsilon}{2} |x|^2
+    .. math:: f(x) = \max_k (a_k \cdot x + b_k) + \tfrac{1}{2} \sum_l \epsilon_l x_l^2
 
     With a temperature :math:`\tau > 0` the maximum is the soft one, :math:`\tau \log \sum_k \exp(\cdot / \tau)`.
+
+    Its divergence D(x, y) without a temperature is the value at x of the largest piece less that of the piece active
+    at y. With one it is tau times the Kullback-Leibler divergence from the softmax of the pieces at y to that at x.
+    Strictness adds half the squared distance, weighted by eps_l. Gradients flow through torch tensors to the points,
+    the slopes and the intercepts.
 
     Parameters
     ----------
@@ -50,8 +35,8 @@ class MaxAffine:
         The intercepts b_k.
     temperature : float, default=0.0
         Smoothing tau; 0 is the plain maximum.
-    strictness : float, default=0.0
-        Curvature eps of the quadratic that is added.
+    strictness : float or array of shape (n_features,), default=0.0
+        Curvature eps of the quadratic that is added, for each feature or for all.
 
     Examples
     --------
@@ -65,35 +50,48 @@ class MaxAffine:
            [ 1.]])
     """
 
-    def __init__(self, slopes: Array, intercepts: Array, *, temperature: float = 0.0, strictness: float = 0.0) -> None:
-        self._torch_out = isinstance(slopes, Tensor)
-        device = slopes.device if isinstance(slopes, Tensor) else torch.device("cpu")
-        self._slopes = _as_tensor(slopes, device)
-        self._intercepts = _as_tensor(intercepts, device).to(self._slopes.dtype)
+    def __init__(
+        self, slopes: Array, intercepts: Array, *, temperature: float = 0.0, strictness: float | Array = 0.0
+    ) -> None:
+        self._slopes = arrays.parameter("slopes", slopes)
+        self._intercepts = arrays.parameter("intercepts", intercepts, like=self._slopes)
         if self._slopes.ndim != 2 or len(self._slopes) == 0:
             raise ValueError(f"slopes must have shape (n_pieces, n_features), got {tuple(self._slopes.shape)}")
         if self._intercepts.shape != self._slopes.shape[:1]:
             raise ValueError(f"intercepts must have shape ({len(self._slopes)},), got {tuple(self._intercepts.shape)}")
-        for name, value in (("temperature", temperature), ("strictness", strictness)):
-            if not value >= 0:
-                raise ValueError(f"{name} must be at least 0, got {value}")
-        self.temperature = float(temperature)
-        self.strictness = float(strictness)
+        self.temperature = arrays.non_negative("temperature", temperature).item()
+        self._strictness = self._curvatures(strictness)
+        self._bowl = SquaredEuclidean(self._strictness.expand(self.n_features) / 2) if self._strictness.any() else None
+        self._lives_with(self._slopes, slopes if isinstance(slopes, Tensor) else intercepts)
+
+    def _curvatures(self, strictness: float | Array) -> Tensor:
+        curvatures = arrays.non_negative("strictness", strictness, like=self._slopes).detach()
+        if curvatures.shape not in ((), (self.n_features,)):
+            raise ValueError(
+                f"strictness must be a number or have shape ({self.n_features},), got {tuple(curvatures.shape)}"
+            )
+        return curvatures
 
     def __repr__(self) -> str:
         smooth = f", temperature={self.temperature:g}" if self.temperature else ""
-        strict = f", strictness={self.strictness:g}" if self.strictness else ""
+        level = "per feature" if self._strictness.ndim else f"{self._strictness.item():g}"
+        strict = f", strictness={level}" if self._bowl else ""
         return f"MaxAffine({self.n_pieces} pieces, {self.n_features} features{smooth}{strict})"
 
     @property
     def slopes(self) -> Array:
         """The slopes, (n_pieces, n_features)."""
-        return self._slopes if self._torch_out else self._slopes.numpy()
+        return self._shown(self._slopes)
 
     @property
     def intercepts(self) -> Array:
         """The intercepts, (n_pieces,)."""
-        return self._intercepts if self._torch_out else self._intercepts.numpy()
+        return self._shown(self._intercepts)
+
+    @property
+    def strictness(self) -> float | Array:
+        """The curvature that is added: a number, or one for each feature, (n_features,)."""
+        return self._shown(self._strictness) if self._strictness.ndim else self._strictness.item()
 
     @property
     def n_pieces(self) -> int:
@@ -105,26 +103,6 @@ class MaxAffine:
         """Number of features."""
         return self._slopes.shape[1]
 
-    def to(self, device: str | torch.device) -> MaxAffine:
-        """The same function on another device, as torch tensors.
-
-        Examples
-        --------
-        >>> from bregnet import MaxAffine
-        >>> MaxAffine([[1.0]], [0.0]).to("cpu").slopes
-        tensor([[1.]], dtype=torch.float64)
-        """
-        return MaxAffine(
-            self._slopes.to(device),
-            self._intercepts.to(device),
-            temperature=self.temperature,
-            strictness=self.strictness,
-        )
-
-    def __call__(self, X: Array) -> Array:
-        """Values at the rows of X, (n_points,)."""
-        return self._batched(X, self._values)
-
     def gradient(self, X: Array) -> Array:
         """Gradients at the rows of X, (n_points, n_features); where pieces tie, the slope of the first.
 
@@ -134,7 +112,7 @@ class MaxAffine:
         >>> MaxAffine([[1.0], [-1.0]], [0.0, 0.0], temperature=0.5).gradient([[0.0]])
         array([[0.]])
         """
-        return self._batched(X, self._gradients)
+        return super().gradient(X)
 
     def active(self, X: Array) -> Array:
         """Number of the largest piece at the rows of X, (n_points,).
@@ -145,35 +123,94 @@ class MaxAffine:
         >>> MaxAffine([[1.0], [-1.0]], [0.0, 0.0]).active([[-2.0], [3.0]])
         array([1, 0])
         """
-        return self._batched(X, lambda x: self._piece_values(x).argmax(1))
+        return self._batched(X, self._active)
 
-    def _piece_values(self, points: Tensor) -> Tensor:
-        return torch.addmm(self._intercepts, points, self._slopes.T)
+    def _piece_values(self, x: Tensor) -> Tensor:
+        return torch.addmm(self._intercepts, x, self._slopes.T)
 
-    def _values(self, points: Tensor) -> Tensor:
-        values = self._piece_values(points)
-        if self.temperature > 0:
+    def _active(self, x: Tensor) -> Tensor:
+        return self._piece_values(x).argmax(1)
+
+    def _log_shares(self, x: Tensor) -> Tensor:
+        """Logarithms of the softmax of the pieces, (n, K)."""
+        return torch.log_softmax(self._piece_values(x) / self.temperature, dim=1)
+
+    def _values(self, x: Tensor) -> Tensor:
+        values = self._piece_values(x)
+        if self.temperature:
             out = self.temperature * torch.logsumexp(values / self.temperature, dim=1)
         else:
             out = values.amax(1)
-        return out + self.strictness / 2 * points.square().sum(1) if self.strictness else out
+        return out + self._bowl._values(x) if self._bowl else out
 
-    def _gradients(self, points: Tensor) -> Tensor:
-        values = self._piece_values(points)
-        if self.temperature > 0:
-            out = torch.softmax(values / self.temperature, dim=1) @ self._slopes
+    def _gradients(self, x: Tensor) -> Tensor:
+        return self._planes(x)[0]
+
+    def _planes(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        if self.temperature:
+            log_shares = self._log_shares(y)
+            shares = log_shares.exp()
+            slopes = shares @ self._slopes
+            intercepts = shares @ self._intercepts - self.temperature * (shares * log_shares).sum(1)
         else:
-            out = self._slopes[values.argmax(1)]
-        return out + self.strictness * points if self.strictness else out
+            active = self._active(y)
+            slopes, intercepts = self._slopes[active], self._intercepts[active]
+        if self._bowl:
+            bowl_slopes, bowl_intercepts = self._bowl._planes(y)
+            return slopes + bowl_slopes, intercepts + bowl_intercepts
+        return slopes, intercepts
 
-    def _batched(self, X: Array, evaluate: Callable[[Tensor], Tensor]) -> Array:
-        wants_torch = isinstance(X, Tensor)
-        points = _to_torch(X).to(self._slopes)
-        _check_points(points, self.n_features)
-        step = max(1, BATCH_ELEMENTS // self.n_pieces)
-        parts = [evaluate(points[start : start + step]) for start in range(0, max(len(points), 1), step)]
-        out = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return out.to(X.device) if wants_torch else out.cpu().numpy()
+    def _paired(self, x: Tensor, y: Tensor) -> Tensor:
+        out = self._soft_paired(x, y) if self.temperature else self._sharp_paired(x, y)
+        return out + self._bowl._paired(x, y) if self._bowl else out
+
+    def _sharp_paired(self, x: Tensor, y: Tensor) -> Tensor:
+        """max_k p_k(x) - p_c(x), c the piece active at y."""
+        values = self._piece_values(x)
+        gaps = values.amax(1) - values.gather(1, self._active(y)[:, None])[:, 0]
+        same = (x == y).all(1)  # a matrix product may round equal rows differently, and ties then break otherwise
+        return torch.where(same, 0.0, gaps)
+
+    def _soft_paired(self, x: Tensor, y: Tensor) -> Tensor:
+        """tau log sum_k sigma_k exp(z_k): sigma the softmax at y, z = A(x - y) / tau centred under sigma.
+
+        With the centring this is tau log1p sum_k sigma_k (exp(z_k) - 1 - z_k), where nothing cancels.
+        """
+        log_shares = self._log_shares(y)
+        shares = log_shares.exp()
+        z = (x - y) @ self._slopes.T / self.temperature
+        z = z - (shares * z).sum(1, keepdim=True)
+        grown = log_shares + z
+        small = shares * exp_excess(z.clamp(-LARGEST_EXPONENT, LARGEST_EXPONENT))
+        large = grown.clamp_max(LARGEST_EXPONENT).exp() - shares * (1 + z)
+        excess = torch.where(z.abs() <= LARGEST_EXPONENT, small, large).sum(1).clamp_min(0)
+        far = grown.amax(1) > LARGEST_EXPONENT
+        return self.temperature * torch.where(far, torch.logsumexp(grown, dim=1), torch.log1p(excess))
+
+    def _tangents(self, y: Tensor) -> tuple[Any, Any]:
+        bowl = self._bowl._tangents(y) if self._bowl else None
+        if not self.temperature:
+            return self._active(y), bowl
+        log_shares = self._log_shares(y)
+        shares = log_shares.exp()
+        return (shares, (shares * log_shares).sum(1)), bowl
+
+    def _block(self, x: Tensor, tangents: tuple[Any, Any]) -> Tensor:
+        pieces, bowl = tangents
+        if self.temperature:
+            shares, negative_entropy = pieces
+            out = self.temperature * (negative_entropy - self._log_shares(x) @ shares.T).clamp_min(0)
+        else:
+            values = self._piece_values(x)
+            out = (values.amax(1, keepdim=True) - values)[:, pieces]
+        return out + self._bowl._block(x, bowl) if self._bowl else out
+
+    def _width(self, n_features: int) -> int:
+        return max(self.n_pieces, n_features)
+
+    def _tangent_width(self, n_features: int) -> int:
+        pieces = self.n_pieces + 1 if self.temperature else 1
+        return pieces + self._bowl._tangent_width(n_features) if self._bowl else pieces
 
 
 class DifferenceOfConvex:
@@ -224,8 +261,8 @@ class DifferenceOfConvex:
         """
         return self.convex.gradient(X) - self.concave.gradient(X)
 
-    def to(self, device: str | torch.device) -> DifferenceOfConvex:
-        """The same function on another device, as torch tensors.
+    def to(self, target: str | torch.device | torch.dtype) -> DifferenceOfConvex:
+        """The same function on another device or in another precision, as torch tensors.
 
         Examples
         --------
@@ -234,4 +271,4 @@ class DifferenceOfConvex:
         >>> DifferenceOfConvex(line, line).to("cpu").n_features
         1
         """
-        return DifferenceOfConvex(self.convex.to(device), self.concave.to(device))
+        return DifferenceOfConvex(self.convex.to(target), self.concave.to(target))

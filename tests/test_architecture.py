@@ -7,7 +7,10 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "bregnet"
 LAYERS = [
-    {"_version", "_validation", "functions", "partition"},
+    {"_version", "_validation", "_arrays", "partition"},
+    {"generators"},
+    {"classical"},
+    {"functions", "divergences"},
     {"admm"},
     {"problems"},
     {"regression"},
