@@ -1,7 +1,8 @@
-"""Algorithms 1, 2 and 4 of the paper, transcribed line by line with its letters, in float64.
+"""Algorithms 1 to 4 of the paper, transcribed line by line with its letters, in float64.
 
-One correction: the superscript minus of p- is a plus (the literal reading is not the minimiser).
-The loss is the mean, as in the augmented Lagrangian.
+Two corrections. The superscript minus of p- is a plus (the literal reading is not the minimiser). The constant of the
+zeta-update is 1/(n^2 rho): the loss is the mean here, over points (as in the augmented Lagrangian of regression) or
+over ordered pairs, where the paper's objective, a sum, asks for 1/rho and its update has 1/(n rho).
 """
 
 import numpy as np
@@ -20,7 +21,7 @@ def l_update(gamma, c, level):
 
 
 class _PieceSet:
-    """Variables of one convex function and the updates that algorithms 2 and 4 share."""
+    """Variables of one convex function and the updates that algorithms 2, 3 and 4 share."""
 
     def __init__(self, X, rho, lam):
         n, d = X.shape
@@ -33,12 +34,16 @@ class _PieceSet:
         outer = X[:, :, None] * X[:, None, :]
         self.Lam = np.linalg.inv(outer + np.eye(d) / n + outer.mean(0))
 
-    def omega(self):
+    def omega_breg(self):
+        """Regular, with column sums 2: v - beta sums to zero, and so does the solution."""
         X, n, Lam = self.X, self.n, self.Lam
         Lx = np.einsum("iab,ib->ia", Lam, X)
         diagonal = np.einsum("ia,ia->i", X, Lx)
         D = Lx @ X.T + X @ Lx.T + X @ Lam.mean(0) @ X.T - diagonal[None, :] - (Lx.mean(0) @ X.T)[None, :]
-        return np.diag(2 / (n**2 * self.rho) + 2 - diagonal) - D / n
+        return np.diag(2 - diagonal) - D / n
+
+    def omega(self):
+        return self.omega_breg() + 2 / (self.n**2 * self.rho) * np.eye(self.n)
 
     def theta(self):
         t = self.alpha + self.s
@@ -52,6 +57,9 @@ class _PieceSet:
         beta = (t.sum(1) - t.sum(0)) / self.n
         return own + self.X @ Lt.mean(0) - own.mean() - beta
 
+    def slack(self, r):
+        return np.maximum(-self.alpha - r, 0)
+
     def update(self, y_hat):
         X = self.X
         shared = (y_hat[:, None] * X).mean(0)
@@ -59,7 +67,7 @@ class _PieceSet:
         c = np.abs(self.eta + a)
         self.L = np.array([l_update(self.gamma[:, j], c[:, j], self.lam / self.rho) for j in range(X.shape[1])])
         r = y_hat[:, None] - y_hat[None, :] - (a * X).sum(1)[:, None] + a @ X.T
-        self.s = np.maximum(-self.alpha - r, 0)
+        self.s = self.slack(r)
         self.u = np.maximum(self.L - self.gamma - c, 0)
         left = self.L - self.gamma - self.u
         self.p_plus = np.maximum(left + self.eta + a, 0) / 2
@@ -68,6 +76,27 @@ class _PieceSet:
         self.gamma += self.u + self.p_plus + self.p_minus - self.L
         self.eta += a - self.p_plus + self.p_minus
         return np.column_stack([a, y_hat - (a * X).sum(1)])
+
+
+class _BregmanSet(_PieceSet):
+    """What algorithm 3 adds: a hinge zeta with its slack t and multiplier tau for every ordered pair."""
+
+    def __init__(self, X, y, rho, lam):
+        super().__init__(X, rho, lam)
+        self.iota = np.where(y[:, None] == y[None, :], 1.0, -1.0)
+        self.zeta, self.t, self.tau = (np.zeros((self.n, self.n)) for _ in range(3))
+
+    def margin(self):
+        return self.iota * self.s - self.iota + self.t + 1
+
+    def slack(self, r):
+        """The minimiser of (s - pi2)^2 + (iota s + t - pi1)^2 over s, t >= 0; also sets t."""
+        iota = self.iota
+        pi1 = -self.tau + iota - 1 + self.zeta
+        pi2 = -self.alpha - r
+        s = np.maximum(pi2 + iota * pi1 - iota * np.maximum(pi1 - iota * pi2, 0), 0) / 2
+        self.t = np.maximum(pi1 - iota * s, 0)
+        return s
 
 
 def convex_regression(X, y, rho, lam, T, *, average=False):
@@ -96,9 +125,42 @@ def dc_regression(X, y, rho, lam, T):
     return pieces
 
 
+def bregman_learning(X, y, rho, lam, T):
+    """Algorithm 3: pieces (n, d + 1) for centred X and labels y; s_ij is D_f(x_j, x_i), tangent at i."""
+    f, n = _BregmanSet(X, y, rho, lam), len(X)
+    omega_breg = f.omega_breg()
+    for _ in range(T):
+        f.zeta = np.maximum(-1 / (n**2 * rho) + f.tau + f.margin(), 0)
+        z = np.linalg.solve(omega_breg, f.v_minus_beta())
+        pieces = f.update(z)
+        f.tau += f.margin() - f.zeta
+    return pieces
+
+
 def objective(pieces, X, y, lam, signs=(1,)):
     """Value of the functions that pieces define, with the constant refitted."""
     lifted = np.column_stack([X, np.ones(len(X))])
     fit = sum(s * (lifted @ u.T).max(1) for s, u in zip(signs, pieces, strict=True))
     error = fit - y
     return np.mean((error - error.mean()) ** 2) + lam * sum(np.abs(u[:, :-1]).max(0).sum() for u in pieces)
+
+
+def bregman_objective(pieces, X, P, M, lam):
+    """Value of a feasible function near the pieces, one for each of the distinct points X: the better of two repairs.
+
+    The tangent at a point becomes the piece active there; or (epsilon/2) |x|^2 is added, with the least epsilon that
+    makes every slack non-negative. The first alone does not do: where pieces tie at a point, as they do at an
+    optimum, it takes any one of them, and the divergences from that point are another piece's.
+    """
+    values = np.column_stack([X, np.ones(len(X))]) @ pieces.T  # (n, n), one row a point
+    active = values.argmax(1)
+    s = values.max(1)[None, :] - values[:, active].T  # s_ij = D_f(x_j, x_i)
+    retangent = _bregman_value(s, pieces[active, :-1], P, M, lam)
+    s = np.diag(values)[None, :] - values.T
+    bowl = ((X[:, None, :] - X[None, :, :]) ** 2).sum(2) / 2
+    epsilon = np.max(np.maximum(-s, 0) / (bowl + np.eye(len(X))))
+    return min(retangent, _bregman_value(s + epsilon * bowl, pieces[:, :-1] + epsilon * X, P, M, lam))
+
+
+def _bregman_value(s, a, P, M, lam):
+    return np.sum(P * s + M * np.maximum(2 - s, 0)) + np.sum(lam * np.abs(a).max(0))

@@ -1,7 +1,7 @@
-"""The paper's algorithms 2 and 4 as printed, in float64 torch, with every n x n variable it keeps.
+"""The paper's algorithms 2, 3 and 4 as printed, in float64 torch, with every n x n variable it keeps.
 
-The loss is the mean; rho and lambda are for that loss. Set-up inverts the paper's Omega once, as the authors do.
-The one loop of algorithm 1 is vectorised, or it would dominate.
+The loss is the mean, over points or over ordered pairs; rho and lambda are for that loss. Set-up inverts the paper's
+Omega once, as the authors do. The one loop of algorithm 1 is vectorised, or it would dominate.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ class _PieceSet:
         outer = points[:, :, None] * points[:, None, :]
         self.Lam = torch.linalg.inv(outer + torch.eye(d, dtype=points.dtype) / n + outer.mean(0))
 
-    def omega(self) -> Tensor:
+    def omega_breg(self) -> Tensor:
         X, n = self.X, self.n
         Lx = torch.einsum("iab,ib->ia", self.Lam, X)
         diagonal = (X * Lx).sum(1)
         D = Lx @ X.T + X @ Lx.T + X @ self.Lam.mean(0) @ X.T - diagonal - Lx.mean(0) @ X.T
-        return torch.diag(2 / (n**2 * self.rho) + 2 - diagonal) - D / n
+        return torch.diag(2 - diagonal) - D / n
+
+    def omega(self) -> Tensor:
+        return self.omega_breg() + 2 / (self.n**2 * self.rho) * torch.eye(self.n, dtype=self.X.dtype)
 
     def theta(self) -> Tensor:
         t = self.alpha + self.s
@@ -51,6 +54,9 @@ class _PieceSet:
         beta = (self.alpha.sum(1) - self.alpha.sum(0) + self.s.sum(1) - self.s.sum(0)) / self.n
         return own + self.X @ Lt.mean(0) - own.mean() - beta
 
+    def slack(self, r: Tensor) -> Tensor:
+        return (-self.alpha - r).clamp_min(0)
+
     def update(self, y_hat: Tensor) -> Tensor:
         X = self.X
         shared = (y_hat[:, None] * X).mean(0)
@@ -58,7 +64,7 @@ class _PieceSet:
         c = (self.eta + a).abs()
         L = l_update(self.gamma, c, self.lam / self.rho)
         r = y_hat[:, None] - y_hat[None, :] - (a * X).sum(1, keepdim=True) + a @ X.T
-        self.s = (-self.alpha - r).clamp_min(0)
+        self.s = self.slack(r)
         u = (L - self.gamma - c).clamp_min(0)
         left = L - self.gamma - u
         self.p_plus = (left + self.eta + a).clamp_min(0) / 2
@@ -67,6 +73,24 @@ class _PieceSet:
         self.gamma = self.gamma + u + self.p_plus + self.p_minus - L
         self.eta = self.eta + a - self.p_plus + self.p_minus
         return torch.cat([a, (y_hat - (a * X).sum(1))[:, None]], dim=1)
+
+
+class _BregmanSet(_PieceSet):
+    def __init__(self, points: Tensor, labels: Tensor, rho: float, lam: float) -> None:
+        super().__init__(points, rho, lam)
+        self.iota = 2 * (labels[:, None] == labels[None, :]).to(points.dtype) - 1
+        self.zeta, self.t, self.tau = (torch.zeros_like(self.s) for _ in range(3))
+
+    def margin(self) -> Tensor:
+        return self.iota * self.s - self.iota + self.t + 1
+
+    def slack(self, r: Tensor) -> Tensor:
+        """The minimiser of (s - pi2)^2 + (iota s + t - pi1)^2 over s, t >= 0; also sets t."""
+        pi1 = -self.tau + self.iota - 1 + self.zeta
+        pi2 = -self.alpha - r
+        s = (pi2 + self.iota * pi1 - self.iota * (pi1 - self.iota * pi2).clamp_min(0)).clamp_min(0) / 2
+        self.t = (pi1 - self.iota * s).clamp_min(0)
+        return s
 
 
 class PaperAlgorithm:
@@ -94,3 +118,20 @@ class PaperAlgorithm:
             plus = self._inverses[1] @ (right[0] + right[1])
             values = [(plus + minus) / 2, (plus - minus) / 2]
         return torch.stack([f.update(y) for f, y in zip(self._sets, values, strict=True)])
+
+
+class PaperBregman:
+    """Algorithm 3 for centred points and their labels, one `step` at a time."""
+
+    def __init__(self, points: Tensor, labels: Tensor, *, rho: float, lam: float) -> None:
+        self._set = _BregmanSet(points, labels, rho, lam)
+        self._inverse = torch.linalg.inv(self._set.omega_breg())
+        self._shrink = 1 / (len(points) ** 2 * rho)  # 1/(n rho) in print, where the loss is a sum
+
+    def step(self) -> Tensor:
+        """One iteration; pieces (n, d + 1)."""
+        f = self._set
+        f.zeta = (f.tau + f.margin() - self._shrink).clamp_min(0)
+        pieces = f.update(self._inverse @ f.v_minus_beta())
+        f.tau = f.tau + f.margin() - f.zeta
+        return pieces
