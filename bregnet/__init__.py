@@ -6,9 +6,11 @@ from bregnet.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic
 from bregnet.divergences import BregmanDivergence, divergence
 from bregnet.functions import DifferenceOfConvex, MaxAffine
 from bregnet.generators import Generator, GeneratorSum
+from bregnet.metric_learning import PBDL
 from bregnet.regression import ConvexRegressor, DCRegressor
 
 __all__ = [
+    "PBDL",
     "ConvexRegressor",
     "DCRegressor",
     "Check",

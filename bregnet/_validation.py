@@ -20,6 +20,26 @@ def positive(name: str, value: Any) -> float:
     return number
 
 
+def at_least_zero(name: str, value: Any) -> float:
+    """A finite number that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    number = float(value)
+    if not (number >= 0 and math.isfinite(number)):
+        raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
+    return number
+
+
+def booleans(name: str, values: Any, length: int) -> np.ndarray:
+    """Truth values (length,); 0 and 1 will do."""
+    array = np.asarray(values)
+    if array.shape != (length,):
+        raise ValueError(f"{name} must have shape ({length},), got {array.shape}")
+    if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
+        raise ValueError(f"{name} must hold True or False, got dtype {array.dtype} with other values")
+    return array.astype(bool)
+
+
 def integer_at_least(name: str, value: Any, least: int) -> int:
     """An integer not below `least`."""
     if isinstance(value, bool) or not isinstance(value, Integral):

@@ -2,106 +2,34 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from bregnet import _validation as check
+from bregnet._arrays import Array
+from bregnet._estimator import SolverEstimator, Standardisation, to_numpy
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.loop import Options, Solution, State, solve
 from bregnet.admm.prox import Penalty
 from bregnet.admm.result import Check, Result
-from bregnet.functions import Array, DifferenceOfConvex, MaxAffine
+from bregnet.functions import DifferenceOfConvex, MaxAffine
 from bregnet.partition import kmeans_cells, merge_duplicates
 from bregnet.problems.convex import ConvexRegression
 from bregnet.problems.dc import DCRegression
 from bregnet.problems.least_squares import LeastSquares
 
-OWN_PIECE_POINTS = 4000  # "auto": up to here every point has its own piece
-AUTO_CELLS = 1000  # "auto": pieces beyond
 ARGMAX_POINTS = 1024  # points whose largest piece is found at once
 
 
-@dataclass(frozen=True)
-class Standardisation:
-    """Affine maps to the solver's coordinates: unit-variance features and targets.
-
-    The solver always works there, so that its step size suits data of any scale; whether the penalty acts there
-    or on the original slopes is a matter of its level per feature.
-    """
-
-    centre: np.ndarray
-    scale: np.ndarray  # 0 where a feature does not vary
-    target_centre: float
-    target_scale: float
-
-    @classmethod
-    def of(cls, X: np.ndarray, y: np.ndarray) -> Standardisation:
-        """Means and standard deviations."""
-        centre, scale = _spread("X", X)
-        target_centre, target_scale = _spread("y", y)
-        return cls(centre, scale, float(target_centre), float(target_scale) or 1.0)
-
-    @property
-    def unit(self) -> np.ndarray:
-        """The scale of each feature, 1 for one that does not vary."""
-        return np.where(self.scale > 0, self.scale, 1.0)
-
-    def points(self, X: np.ndarray) -> np.ndarray:
-        """Features in the solver's coordinates; 0 where a feature does not vary."""
-        return np.where(self.scale > 0, (X - self.centre) / self.unit, 0.0)
-
-    def targets(self, y: np.ndarray) -> np.ndarray:
-        """Targets in the solver's coordinates."""
-        return (y - self.target_centre) / self.target_scale
-
-    def original(self, pieces: np.ndarray, *, level: float) -> MaxAffine:
-        """The function of pieces (K, d + 1) in the original coordinates, raised by `level`."""
-        slopes = self.target_scale * pieces[:, :-1] / self.unit
-        intercepts = self.target_scale * pieces[:, -1] + level - slopes @ self.centre
-        return MaxAffine(slopes, intercepts)
-
-
-def _spread(name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column, without overflow; 0 where a column varies by rounding only."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        centre = values.mean(0)
-        deviation = values - centre
-        largest = np.abs(deviation).max(0)
-        unit = np.where(largest > 0, largest, 1.0)
-        scale = unit * np.sqrt(np.square(deviation / unit).mean(0))
-    if not (np.isfinite(centre).all() and np.isfinite(scale).all()):
-        raise ValueError(f"{name} must have finite means and deviations, got values up to {np.abs(values).max():.3g}")
-    return centre, np.where(largest <= 1e-13 * np.abs(values).max(0), 0.0, scale)
-
-
-@dataclass
-class _Warm:
-    """What a warm start goes on from."""
-
-    geometry: Geometry
-    state: State
-    n_pieces: int  # as asked for
-
-    def fits(self, points: Tensor, n_pieces: int) -> bool:
-        """Whether it is for these points on this device, with as many pieces asked for."""
-        known = self.geometry.points
-        if known.shape != points.shape or known.device != points.device or self.n_pieces != n_pieces:
-            return False
-        return torch.equal(known, points)
-
-
-class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
+class _MaxAffineRegressor(RegressorMixin, SolverEstimator):
     """What the two regressors share: validate, build the problem, solve, store, warn."""
 
     def __init__(
@@ -151,31 +79,16 @@ class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
         -------
         self : estimator
         """
-        features, targets = validate_data(self, _to_numpy(X), _to_numpy(y), dtype=np.float64, y_numeric=True)
+        features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, y_numeric=True)
         targets = targets.astype(np.float64)
-        options = Options(
-            tol=check.positive("tol", self.tol),
-            max_iter=check.integer_at_least("max_iter", self.max_iter, 1),
-            verbose=check.verbosity(self.verbose),
-            callback=check.callback(self.callback),
-        )
-        check_random_state(self.random_state)
+        options = self._options()
         units = Standardisation.of(features, targets)
         problem, state = self._prepare(features, targets, units)
         problem, solution = self._solve(problem, options, state)
 
-        self._warm = (
-            _Warm(problem.geometry, solution.state, self._piece_count(problem.geometry.n_points))
-            if self.warm_start
-            else None
-        )
+        self._keep_state(problem.geometry, solution.state)
         self.function_, self.feature_bounds_ = self._functions(solution.pieces.cpu().numpy(), units)
-        self.result_ = _in_units(solution.result, 1.0 if self.standardize else units.target_scale**2)
-        self.gap_ = self.result_.gap
-        self.n_iter_ = max(1, self.result_.n_iter)
-        if not (self.result_.converged or self.result_.stopped):
-            message = f"{type(self).__name__} {self.result_.status}; raise max_iter or tol"
-            warnings.warn(message, ConvergenceWarning, stacklevel=2)
+        self._record(_in_units(solution.result, 1.0 if self.standardize else units.target_scale**2))
         return self
 
     def _solve(self, problem: LeastSquares, options: Options, state: State | None) -> tuple[LeastSquares, Solution]:
@@ -186,41 +99,18 @@ class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
         self, features: np.ndarray, targets: np.ndarray, units: Standardisation
     ) -> tuple[LeastSquares, State | None]:
         """The program in the solver's coordinates, duplicates merged, and the state to start from."""
-        alpha = check.positive("alpha", self.alpha)
         check.pieces(self.n_pieces, len(features))
         device = check.resolve_device(self.device)
+        level = self._penalty_level(units, device)
         merged = merge_duplicates(units.points(features))
+        counts = merged.counts.astype(float)
         scaled = units.targets(targets)
         means = np.bincount(merged.inverse, scaled) / merged.counts
         offset = float(np.mean((scaled - means[merged.inverse]) ** 2))
-        # alpha acts on the original slopes where nothing is to be standardised
-        unit = (
-            np.ones_like(units.unit)
-            if check.boolean("standardize", self.standardize)
-            else units.target_scale * units.unit
+        geometry, state = self._geometry(
+            merged.points, counts, device, lambda k: kmeans_cells(merged.points, k, counts, self.random_state)
         )
-        level = torch.as_tensor(alpha / unit, device=device)
-        geometry, state = self._geometry(merged.points, merged.counts.astype(float), device)
         return self._problem(geometry, torch.as_tensor(means, device=device), level, offset), state
-
-    def _piece_count(self, n_points: int) -> int:
-        """The pieces asked for, given the number of distinct points."""
-        if self.n_pieces == "auto":
-            return n_points if n_points <= OWN_PIECE_POINTS else AUTO_CELLS
-        return n_points if self.n_pieces is None else min(int(self.n_pieces), n_points)
-
-    def _geometry(self, points: np.ndarray, counts: np.ndarray, device: torch.device) -> tuple[Geometry, State | None]:
-        """Points with their cells; those of the last fit, with its state, where a warm start applies."""
-        n = len(points)
-        there, weights = torch.as_tensor(points, device=device), torch.as_tensor(counts, device=device)
-        n_pieces = self._piece_count(n)
-        warm: _Warm | None = getattr(self, "_warm", None)
-        if self.warm_start and warm is not None and warm.fits(there, n_pieces):
-            return replace(warm.geometry, weights=weights), warm.state
-        if n_pieces == n:
-            return Geometry.build(there, weights), None
-        cells = kmeans_cells(points, n_pieces, counts, self.random_state)
-        return Geometry.build(there, weights, torch.as_tensor(cells, device=device), int(cells.max()) + 1), None
 
     def predict(self, X: Array) -> Array:
         """Values of the fitted function at the rows of X.
@@ -240,18 +130,6 @@ class _MaxAffineRegressor(RegressorMixin, BaseEstimator):
                 raise ValueError("X must be finite, got NaN or infinity")
             return self.function_(X)
         return self.function_(validate_data(self, X, dtype=np.float64, reset=False))
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__().copy()
-        state["_warm"] = None  # the state matrix of a warm start is large and of no use elsewhere
-        return state
-
-
-def _to_numpy(values: Array) -> Any:
-    if not isinstance(values, Tensor):
-        return values
-    values = values.detach().cpu()
-    return (values.double() if values.is_floating_point() else values).numpy()
 
 
 def _in_units(result: Result, unit: float) -> Result:
@@ -392,7 +270,7 @@ class ConvexRegressor(_MaxAffineRegressor):
         return ConvexRegression(geometry, targets, Penalty(level, there), offset)
 
     def _functions(self, pieces: np.ndarray, units: Standardisation) -> tuple[MaxAffine, np.ndarray]:
-        function = units.original(pieces[0], level=units.target_centre)
+        function = MaxAffine(*units.original(pieces[0], level=units.target_centre))
         return function, np.abs(function.slopes).max(0)
 
 
@@ -457,6 +335,6 @@ class DCRegressor(_MaxAffineRegressor):
         return DCRegression(geometry, targets, Penalty(level), offset)
 
     def _functions(self, pieces: np.ndarray, units: Standardisation) -> tuple[DifferenceOfConvex, np.ndarray]:
-        convex = units.original(pieces[0], level=units.target_centre)
-        concave = units.original(pieces[1], level=0.0)
+        convex = MaxAffine(*units.original(pieces[0], level=units.target_centre))
+        concave = MaxAffine(*units.original(pieces[1], level=0.0))
         return DifferenceOfConvex(convex, concave), np.abs(convex.slopes).max(0) + np.abs(concave.slopes).max(0)

@@ -8,12 +8,13 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "bregnet"
 LAYERS = [
     {"_version", "_validation", "_arrays", "partition"},
-    {"generators"},
+    {"generators", "metrics", "calibration"},
     {"classical"},
     {"functions", "divergences"},
     {"admm"},
     {"problems"},
-    {"regression"},
+    {"_estimator", "_supervision", "companions"},
+    {"regression", "metric_learning"},
 ]
 
 

@@ -18,14 +18,18 @@ POINT_BLOCK = 2048  # columns of the state handled while their points stay in th
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
-def _advance(state, pieces, points, fitted, relaxation, products, column_sums):  # pragma: no cover - compiled
-    """Update rows of w and accumulate W.xh and the column sums of W = |w| while a block is in cache.
+def _advance(
+    state, pieces, points, fitted, pull, push, bounds, relaxation, products, column_sums
+):  # pragma: no cover - compiled
+    """Update rows of w and accumulate W.xh and the column sums of W = w + 2 s while a block is in cache.
 
-    w += g (r + s) with r_kj = u_k.xh_j - u_c(j).xh_j and s = max(-w, 0).
+    w += g (r + s) with r_kj = u_k.xh_j - u_c(j).xh_j and s the prox of the loss at -w. Groups of points, with the
+    same weights, lie together, so the weights are constants of the innermost loops.
     """
     n_rows, n_points = state.shape
     dimension = points.shape[0]
-    zero = state.dtype.type(0)
+    zero, two = state.dtype.type(0), state.dtype.type(2)
+    n_groups = len(bounds) - 1
     buffer = np.empty(POINT_BLOCK, state.dtype)
     column_sums[:] = 0
     products[:] = 0
@@ -57,14 +61,32 @@ def _advance(state, pieces, points, fitted, relaxation, products, column_sums): 
                     buffer[j] += a0 * x0[j]
                 feature += 1
             total = zero
-            for j in range(width):
-                value = row[j]
-                value += relaxation * (buffer[j] + max(-value, zero))
-                row[j] = value
-                magnitude = abs(value)
-                buffer[j] = magnitude
-                totals[j] += magnitude
-                total += magnitude
+            for group in range(n_groups):
+                first, last = max(bounds[group] - start, 0), min(bounds[group + 1] - start, width)
+                if last <= first:
+                    continue
+                down, up = pull[k, group], push[k, group]
+                entries, excess, sums = row[first:last], buffer[first:last], totals[first:last]
+                if up == zero:
+                    for j in range(last - first):
+                        value = entries[j]
+                        value += relaxation * (excess[j] + max(-value - down, zero))
+                        entries[j] = value
+                        value += two * max(-value - down, zero)
+                        excess[j] = value
+                        sums[j] += value
+                        total += value
+                else:
+                    for j in range(last - first):
+                        value = entries[j]
+                        aim = -value - down
+                        value += relaxation * (excess[j] + max(max(aim, min(aim + up, two)), zero))
+                        entries[j] = value
+                        aim = -value - down
+                        value += two * max(max(aim, min(aim + up, two)), zero)
+                        excess[j] = value
+                        sums[j] += value
+                        total += value
             products[k, dimension] += total
             feature = 0
             while feature + 4 <= dimension:
@@ -74,11 +96,11 @@ def _advance(state, pieces, points, fitted, relaxation, products, column_sums): 
                 x3 = points[feature + 3, start:stop]
                 s0 = s1 = s2 = s3 = zero
                 for j in range(width):
-                    magnitude = buffer[j]
-                    s0 += magnitude * x0[j]
-                    s1 += magnitude * x1[j]
-                    s2 += magnitude * x2[j]
-                    s3 += magnitude * x3[j]
+                    amount = buffer[j]
+                    s0 += amount * x0[j]
+                    s1 += amount * x1[j]
+                    s2 += amount * x2[j]
+                    s3 += amount * x3[j]
                 products[k, feature] += s0
                 products[k, feature + 1] += s1
                 products[k, feature + 2] += s2

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from bregnet.admm.geometry import Geometry
+from bregnet.admm.margins import Margins, pulled
 
 TILE_ELEMENTS = 1 << 20  # entries of the state that the torch kernel handles at once
 FUSED_MAX_DIMENSION = 64  # beyond, matrix products win over the fused loop
@@ -33,11 +34,11 @@ class Moments(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """The entries of a state whose constraint pulls: multipliers mu_kj > 0, in units of rho."""
+    """The entries of a state whose constraint pulls: multipliers mu_kj > 0."""
 
     rows: Tensor  # piece k, int64
     columns: Tensor  # point j, int64
-    values: Tensor  # w + s > 0, float64
+    values: Tensor  # rho (w + s) > 0, float64
 
 
 class _SingleThreadedTorch:
@@ -66,13 +67,29 @@ _single_threaded = _SingleThreadedTorch()
 
 
 class Kernel(ABC):
-    """One pass over the state matrix w (K, n) of a piece set; s = max(-w, 0) and W = w + 2 s = |w|."""
+    """One pass over the state matrix w (K, n) of a piece set; s = prox(-w) and W = w + 2 s.
 
-    def __init__(self, geometry: Geometry, dtype: torch.dtype) -> None:
+    Parameters
+    ----------
+    geometry : Geometry
+    dtype : torch.dtype
+        Of the state.
+    margins : Margins or None
+        The loss on the slacks; without one they are merely non-negative, s = max(-w, 0) and W = |w|.
+    """
+
+    def __init__(self, geometry: Geometry, dtype: torch.dtype, margins: Margins | None = None) -> None:
         self._geometry = geometry
         self.dtype = dtype
         self._lifted = geometry.lifted.to(dtype)
         self._tile = max(1, TILE_ELEMENTS // geometry.n_points)
+        self._margins = margins
+        self.start(1.0)
+
+    def start(self, rho: float) -> None:
+        """Use the step size `rho`."""
+        self.rho = rho
+        self._scaled = None if self._margins is None else self._margins.scaled(rho, self.dtype)
 
     def new_state(self) -> Tensor:
         """A zero state, one row a piece."""
@@ -87,29 +104,45 @@ class Kernel(ABC):
     def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
         """Add g (r + s) to w in place; returns the moments of the new state."""
 
+    def _slack(self, tile: Tensor, rows: slice) -> Tensor:
+        """Slacks s of some rows of the state."""
+        if self._scaled is None:
+            return (-tile).clamp_min_(0)
+        return pulled(tile, *self._scaled.at(rows))
+
     def moments(self, state: Tensor) -> Moments:
         """The moments of a state as it is."""
         products = state.new_empty((len(state), self._lifted.shape[1]))
         column_sums = state.new_zeros(state.shape[1])
         for rows in self._tiles(state):
-            magnitude = state[rows].abs()
-            torch.matmul(magnitude, self._lifted, out=products[rows])
-            column_sums += magnitude.sum(0)
+            total = self._slack(state[rows], rows).mul_(2).add_(state[rows])
+            torch.matmul(total, self._lifted, out=products[rows])
+            column_sums += total.sum(0)
         return Moments(products.double(), column_sums.double())
 
-    def rescale(self, state: Tensor, ratio: float) -> None:
-        """Keep slacks and multipliers when rho changes by 1 / `ratio`: w <- ratio (w + s) - s, in place."""
+    def rescale(self, state: Tensor, rho: float) -> None:
+        """Change the step size, keeping slacks and multipliers: w <- ratio (w + s) - s, in place."""
+        ratio = self.rho / rho
         for rows in self._tiles(state):
             tile = state[rows]
-            tile.copy_(torch.where(tile > 0, tile * ratio, tile))
+            slack = self._slack(tile, rows)
+            tile.copy_(ratio * (tile + slack) - slack)
+        self.start(rho)
+
+    def multipliers(self, state: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """mu = rho (w + s), some rows after the other, in double precision."""
+        exact = None if self._margins is None else self._margins.scaled(self.rho, torch.float64)
+        for rows in self._tiles(state):
+            tile = state[rows].double()
+            slack = (-tile).clamp_min_(0) if exact is None else pulled(tile, *exact.at(rows))
+            yield rows, (tile + slack).mul_(self.rho)
 
     def pairs(self, state: Tensor, limit: int) -> Pairs:
         """The pairs with a positive multiplier, the largest of them where a tile has more than its share."""
         found = []
-        for rows in self._tiles(state):
-            tile = state[rows]
+        for rows, tile in self.multipliers(state):
             at = torch.nonzero(tile > 0)
-            values = tile[at[:, 0], at[:, 1]].double()
+            values = tile[at[:, 0], at[:, 1]]
             share = max(1, limit * len(tile) // len(state))
             if len(values) > share:
                 order = values.topk(share).indices.sort().values
@@ -132,19 +165,19 @@ class TiledKernel(Kernel):
         for rows in self._tiles(state):
             tile = state[rows]
             step = torch.addmm(fitted, pieces[rows], self._lifted.T, beta=-1)  # r
-            step -= tile.clamp_max(0)  # r + s
+            step += self._slack(tile, rows)  # r + s
             tile.add_(step, alpha=relaxation)
-            magnitude = torch.abs(tile, out=step)  # W
-            torch.matmul(magnitude, self._lifted, out=products[rows])
-            column_sums += magnitude.sum(0)
+            total = torch.add(tile, self._slack(tile, rows), alpha=2, out=step)  # W
+            torch.matmul(total, self._lifted, out=products[rows])
+            column_sums += total.sum(0)
         return Moments(products.double(), column_sums.double())
 
 
 class FusedKernel(Kernel):
     """One compiled pass per iteration: the update and both sums while a block of the state is in cache."""
 
-    def __init__(self, geometry: Geometry, dtype: torch.dtype) -> None:
-        super().__init__(geometry, dtype)
+    def __init__(self, geometry: Geometry, dtype: torch.dtype, margins: Margins | None = None) -> None:
+        super().__init__(geometry, dtype, margins)
         from bregnet.admm import fused
 
         self._compiled = fused.advance
@@ -155,6 +188,16 @@ class FusedKernel(Kernel):
         self._chunks = [slice(a, b) for a, b in pairwise(bounds)]
         self._column_sums = torch.empty((n_threads, geometry.n_points), dtype=dtype)
         self._pool = ThreadPoolExecutor(n_threads - 1) if n_threads > 1 else None
+
+    def start(self, rho: float) -> None:
+        """Use the step size `rho`."""
+        super().start(rho)
+        scaled = self._scaled
+        if scaled is None:
+            none = torch.zeros((self._geometry.n_pieces, 1), dtype=self.dtype)
+            scaled = Margins(none, none, torch.tensor([self._geometry.n_points]))
+        self._tables = scaled.pull.contiguous().numpy(), scaled.push.contiguous().numpy()
+        self._bounds = scaled.bounds.numpy()
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -167,10 +210,13 @@ class FusedKernel(Kernel):
         rows, anchor = pieces.to(self.dtype).numpy(), fitted.to(self.dtype).numpy()
         moments = torch.empty(pieces.shape, dtype=torch.float64)
         matrix, products, sums = state.numpy(), moments.numpy(), self._column_sums.numpy()
-        step = matrix.dtype.type(relaxation)
+        step, (pull, push) = matrix.dtype.type(relaxation), self._tables
 
         def run(thread: int, chunk: slice) -> None:
-            self._compiled(matrix[chunk], rows[chunk], self._points, anchor, step, products[chunk], sums[thread])
+            weights = pull[chunk], push[chunk], self._bounds
+            self._compiled(
+                matrix[chunk], rows[chunk], self._points, anchor, *weights, step, products[chunk], sums[thread]
+            )
 
         waiting = [self._pool.submit(run, i, c) for i, c in enumerate(self._chunks[1:], 1)] if self._pool else []
         run(0, self._chunks[0])
@@ -179,9 +225,9 @@ class FusedKernel(Kernel):
         return Moments(moments, self._column_sums.sum(0, dtype=torch.float64))
 
 
-def choose_kernel(geometry: Geometry, dtype: torch.dtype) -> Kernel:
+def choose_kernel(geometry: Geometry, dtype: torch.dtype, margins: Margins | None = None) -> Kernel:
     """The fused pass on a CPU with few features, matrix products otherwise."""
     on_cpu = geometry.lifted.device.type == "cpu"
     if on_cpu and geometry.dimension <= FUSED_MAX_DIMENSION:
-        return FusedKernel(geometry, dtype)
-    return TiledKernel(geometry, dtype)
+        return FusedKernel(geometry, dtype, margins)
+    return TiledKernel(geometry, dtype, margins)

@@ -14,15 +14,17 @@ from tqdm.auto import tqdm
 
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.interior import InteriorPoint, Quadratic, system_size, working_elements
-from bregnet.admm.kernels import Kernel, Moments, Pairs, choose_kernel
-from bregnet.admm.normal import NormalEquations
-from bregnet.admm.problem import Problem
+from bregnet.admm.entries import Entries, EntryKernel
+from bregnet.admm.kernels import Kernel, Moments, choose_kernel
+from bregnet.admm.normal import Factor, NormalEquations
+from bregnet.admm.polish import keep_points, strictly_convex
+from bregnet.admm.problem import Multipliers, Problem
 from bregnet.admm.result import Check, Result, relative_gap
 
 SLOPE_WEIGHT = 0.05  # kappa / n: weight of the copy of the slopes beside the slacks
-PAIRS_PER_POINT = 60  # multipliers that the certificate looks at, at most
 FIRST_CHECK = 25
 INTERIOR_STEPS = 100
+POLISH_STEPS = 240
 INTERIOR_ELEMENTS = 30_000_000  # numbers in its largest array
 FINE_TOLERANCE = 1e-3  # below, the state is in double precision and larger problems are finished by Newton steps
 SMALL_SYSTEM, LARGE_SYSTEM = 400, 1500
@@ -72,17 +74,24 @@ class State:
     slacks: list[Tensor]  # w, one (K, n) matrix a piece set
     slopes: Tensor  # v, (Q, K, d)
     rho: float
+    copies: Tensor | None = None  # of slacks that a loss couples
 
     @classmethod
     def zeros(cls, problem: Problem, kernel: Kernel, rho: float) -> State:
         """The state at rest."""
         geometry = problem.geometry
         slopes = geometry.lifted.new_zeros((problem.n_sets, geometry.n_pieces, geometry.dimension))
-        return cls([kernel.new_state() for _ in range(problem.n_sets)], slopes, rho)
+        copies = problem.entries.new_copies() if problem.entries is not None else None
+        return cls([kernel.new_state() for _ in range(problem.n_sets)], slopes, rho, copies)
+
+    def suits(self, entries: Entries | None) -> bool:
+        """Whether it has as many copies as these entries need."""
+        needed = None if entries is None else entries.new_copies().shape
+        return needed == (None if self.copies is None else self.copies.shape)
 
     def to(self, dtype: torch.dtype) -> State:
         """The same state with its matrices in another precision."""
-        return State([w.to(dtype) for w in self.slacks], self.slopes, self.rho)
+        return replace(self, slacks=[w.to(dtype) for w in self.slacks])
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,7 @@ def default_rho(problem: Problem) -> float:
     """
     geometry = problem.geometry
     alpha = float(problem.penalty.level.mean().clamp(1e-5, 1.0))
-    return problem.step_scale * math.sqrt(alpha) / (geometry.n_points * geometry.n_pieces)
+    return problem.step_scale * alpha**problem.step_power / (geometry.n_points * geometry.n_pieces)
 
 
 class _Iteration:
@@ -113,8 +122,12 @@ class _Iteration:
         self.problem, self.kernel, self.state = problem, kernel, state
         self.relaxation = relaxation
         self.kappa = SLOPE_WEIGHT * problem.geometry.n_points
+        kernel.start(state.rho)
+        if isinstance(kernel, EntryKernel) and state.copies is not None:
+            kernel.copies = state.copies
         self._normal = NormalEquations(problem.geometry, self.kappa)
         problem.prepare(self._normal, state.rho)
+        self._plain: tuple[Kernel, Factor] | None = None
         self._moments = [kernel.moments(w) for w in state.slacks]
         self.pieces = torch.zeros(
             (*state.slopes.shape[:2], state.slopes.shape[2] + 1), dtype=torch.float64, device=state.slopes.device
@@ -147,28 +160,43 @@ class _Iteration:
         clipped = self.clipped_slopes()
         state.slopes = clipped + ratio * (state.slopes - clipped)
         for w in state.slacks:
-            self.kernel.rescale(w, ratio)
+            self.kernel.start(state.rho)
+            self.kernel.rescale(w, rho)
         state.rho = rho
         self.problem.prepare(self._normal, rho)
         self._moments = [self.kernel.moments(w) for w in state.slacks]
 
-    def primal(self) -> tuple[float, Tensor]:
-        """The better of two functions: with the slopes of block 1, and with those the penalty agrees with."""
+    def primal(self, polish: int = 0) -> tuple[float, Tensor]:
+        """The best of some functions: with the slopes of block 1, and with those the penalty agrees with, or polished.
+
+        Parameters
+        ----------
+        polish : int
+            Steps that may be spent on pieces that keep their points.
+        """
+        if polish:
+            return self._polished(polish)
         turned = self.pieces.clone()
         turned[..., :-1] = self.clipped_slopes()
         turned[..., -1] += ((self.pieces - turned)[..., :-1] * self.problem.geometry.centres).sum(-1)
         return min((self.problem.primal(p) for p in (self.pieces, turned)), key=lambda pair: pair[0])
 
+    def _polished(self, limit: int) -> tuple[float, Tensor]:
+        """The function after some steps that only mend which piece is active where."""
+        geometry = self.problem.geometry
+        if self._plain is None:
+            self._plain = choose_kernel(geometry, torch.float64), self._normal.factor(0.0)
+        pieces = keep_points(geometry, *self._plain, self.kappa, self.pieces[0], limit)
+        if geometry.own_piece:
+            pieces = strictly_convex(geometry, pieces)
+        return self.problem.primal(pieces[None])
+
     def bound(self, repairs: int) -> float:
         """A certified lower bound from the current multipliers."""
         state = self.state
-        limit = PAIRS_PER_POINT * self.problem.geometry.n_points
-        pairs = []
-        for w in state.slacks:
-            found = self.kernel.pairs(w, limit)
-            pairs.append(Pairs(found.rows, found.columns, found.values * state.rho))
+        multipliers = tuple(Multipliers(self.kernel, w) for w in state.slacks)
         nu = state.rho * self.kappa * (state.slopes - self.clipped_slopes())
-        return self.problem.bound(tuple(pairs), self.pieces, nu, repairs=repairs)
+        return self.problem.bound(multipliers, self.pieces, nu, repairs=repairs)
 
 
 def _pull(geometry: Geometry, moments: Moments) -> Tensor:
@@ -281,7 +309,7 @@ def solve(problem: Problem, options: Options, *, kernel: Kernel | None = None, s
     began = time.perf_counter()
     if kernel is None:
         # single precision reaches gaps of about 1e-4
-        kernel = choose_kernel(problem.geometry, torch.float32 if options.tol >= FINE_TOLERANCE else torch.float64)
+        kernel = problem.kernel(torch.float32 if options.tol >= FINE_TOLERANCE else torch.float64)
     rho = options.rho or default_rho(problem)
     state = State.zeros(problem, kernel, rho) if start is None else start.to(kernel.dtype)
     work = _Iteration(problem, kernel, state, options.relaxation)
@@ -320,10 +348,13 @@ def _alternate(work: _Iteration, tracker: _Tracker, options: Options, iteration:
         work.step()
         iteration += 1
         if iteration == next_check:
-            objective, pieces = work.primal()
-            # while the objective still falls by more than the tolerance, no bound can come close enough
-            settled = tracker.objective - objective <= options.tol * abs(objective)
-            tracker.look(iteration, objective, pieces, work.bound(options.repairs if settled else 0))
+            if problem.polished:
+                tracker.look(iteration, *work.primal(min(iteration, POLISH_STEPS)), work.bound(0))
+            else:
+                objective, pieces = work.primal()
+                # while the objective still falls by more than the tolerance, no bound can come close enough
+                settled = tracker.objective - objective <= options.tol * abs(objective)
+                tracker.look(iteration, objective, pieces, work.bound(options.repairs if settled else 0))
             next_check = _next_check(iteration, options.max_iter)
     return iteration
 

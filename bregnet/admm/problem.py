@@ -3,14 +3,44 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from bregnet.admm.entries import Entries, EntryKernel
 from bregnet.admm.geometry import Geometry
-from bregnet.admm.kernels import Pairs
+from bregnet.admm.kernels import Kernel, Pairs, choose_kernel
+from bregnet.admm.margins import Margins
 from bregnet.admm.normal import NormalEquations
 from bregnet.admm.prox import Penalty
+
+
+@dataclass(frozen=True)
+class Multipliers:
+    """The multipliers of a piece set, as the solver's state has them."""
+
+    kernel: Kernel
+    state: Tensor
+
+    def tiles(self) -> Iterator[tuple[slice, Tensor]]:
+        """mu (rows, n) of some pieces after the other; they may be changed in place."""
+        return self.kernel.multipliers(self.state)
+
+    def pairs(self, limit: int) -> Pairs:
+        """The positive ones, the largest where there are too many."""
+        return self.kernel.pairs(self.state, limit)
+
+    def of_entries(self) -> Tensor:
+        """Those of the chosen entries, (E,)."""
+        assert isinstance(self.kernel, EntryKernel)
+        return self.kernel.entry_multipliers(self.state)
+
+    def of_losses(self) -> Tensor:
+        """Those of losses that couple entries, (T,)."""
+        assert isinstance(self.kernel, EntryKernel)
+        return self.kernel.loss_multipliers(self.state)
 
 
 class Problem(ABC):
@@ -20,16 +50,31 @@ class Problem(ABC):
 
     Attributes
     ----------
-    step_scale : float
-        Constant of the default step size, measured.
+    step_scale, step_power : float
+        Constant of the default step size, and its growth with alpha: measured.
+    margins : Margins or None
+        Loss on every slack.
+    entries : Entries or None
+        Loss on chosen slacks.
+    polished : bool
+        Whether the value jumps where pieces tie, so that pieces must first be made to keep their points.
     """
 
     step_scale: float = 30.0
+    step_power: float = 0.5
+    margins: Margins | None = None
+    entries: Entries | None = None
+    polished: bool = False
 
     def __init__(self, geometry: Geometry, penalty: Penalty, n_sets: int) -> None:
         self.geometry = geometry
         self.penalty = penalty
         self.n_sets = n_sets
+
+    def kernel(self, dtype: torch.dtype) -> Kernel:
+        """A pass over the state of one piece set."""
+        base = choose_kernel(self.geometry, dtype, self.margins)
+        return base if self.entries is None else EntryKernel(self.geometry, base, self.entries)
 
     @property
     @abstractmethod
@@ -49,13 +94,13 @@ class Problem(ABC):
         """Value of the functions these pieces define, after cheap improvements, and the improved pieces."""
 
     @abstractmethod
-    def bound(self, pairs: tuple[Pairs, ...], pieces: Tensor, nu: Tensor, *, repairs: int) -> float:
+    def bound(self, multipliers: tuple[Multipliers, ...], pieces: Tensor, nu: Tensor, *, repairs: int) -> float:
         """A number that no feasible point of the program can go below.
 
         Parameters
         ----------
-        pairs : tuple of Pairs
-            Multipliers mu of the convexity constraints, one list per piece set.
+        multipliers : tuple of Multipliers
+            mu of the convexity constraints, for each piece set.
         pieces : Tensor of shape (Q, K, d + 1)
         nu : Tensor of shape (Q, K, d)
             Multipliers of the penalty, dual feasible.

@@ -11,11 +11,12 @@ from torch import Tensor
 from bregnet.admm.certificate import DualPoint, PairOperator, repair
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.kernels import Pairs
-from bregnet.admm.problem import Problem
+from bregnet.admm.problem import Multipliers, Problem
 from bregnet.admm.prox import Penalty
 from bregnet.admm.transport import PieceTree
 
 CG_STEPS = 30
+PAIRS_PER_POINT = 60  # multipliers that the certificate looks at, at most
 ROUNDING = 2e-14  # of the mass: error of a sum of products in double precision
 
 
@@ -90,8 +91,13 @@ class LeastSquares(Problem):
         improved[0, :, -1] += self.signs[0] * (level - best_scale @ self._mean(values).squeeze(-1))
         return best_value, improved
 
-    def bound(self, pairs: tuple[Pairs, ...], pieces: Tensor, nu: Tensor, *, repairs: int) -> float:
+    def bound(self, multipliers: tuple[Multipliers, ...], pieces: Tensor, nu: Tensor, *, repairs: int) -> float:
         """The best dual value among the multipliers as they are and after each repair."""
+        limit = PAIRS_PER_POINT * self.geometry.n_points
+        return self.bound_of_pairs(tuple(m.pairs(limit) for m in multipliers), pieces, nu, repairs=repairs)
+
+    def bound_of_pairs(self, pairs: tuple[Pairs, ...], pieces: Tensor, nu: Tensor, *, repairs: int) -> float:
+        """The bound from the pairs that carry a multiplier; all others have none."""
         each = zip(self.signs, pieces, strict=True)
         fitted = torch.stack([s * self.geometry.fitted(u) for s, u in each]).sum(0)
         theta = self.curvature * (self.targets - fitted)

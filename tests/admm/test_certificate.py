@@ -59,7 +59,7 @@ def test_any_multipliers_give_a_valid_bound(kind, seed):
         shape = (len(program.signs), geometry.n_pieces, geometry.dimension)
         pieces = torch.randn((*shape[:2], shape[2] + 1), dtype=torch.float64, generator=generator)
         nu = torch.randn(shape, dtype=torch.float64, generator=generator)
-        assert problem.bound(pairs, pieces, nu, repairs=2) <= optimum + 1e-7
+        assert problem.bound_of_pairs(pairs, pieces, nu, repairs=2) <= optimum + 1e-7
 
 
 def test_many_features_repair_with_a_diagonal():

@@ -1,0 +1,57 @@
+"""How slacks follow from the state: the prox of a loss on every slack, s = prox(-w)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+MARGIN = 2.0  # the slack above which nothing pushes any more
+
+
+def pulled(state: Tensor, pull: Tensor | float, push: Tensor | float) -> Tensor:
+    """Prox of ``pull * s + push * max(0, MARGIN - s)`` over s >= 0 at -w, with weights in units of rho."""
+    start = -state - pull
+    return torch.maximum(start, (start + push).clamp_max(MARGIN)).clamp_min(0)
+
+
+@dataclass(frozen=True)
+class Margins:
+    """Weights P and M of the loss P s + M max(0, MARGIN - s) on every slack.
+
+    They depend on the piece and on the group a point is in, so nothing of the state's size is stored. Points are in
+    the order of their groups.
+
+    Parameters
+    ----------
+    pull : Tensor of shape (K, G)
+        P, what draws a slack towards 0.
+    push : Tensor of shape (K, G)
+        M, what draws it up to the margin.
+    sizes : Tensor of shape (G,), int64
+        Points in each group.
+    """
+
+    pull: Tensor
+    push: Tensor
+    sizes: Tensor
+
+    @cached_property
+    def bounds(self) -> Tensor:
+        """First point of each group, and the number of points, (G + 1,)."""
+        return torch.cat([self.sizes.new_zeros(1), self.sizes.cumsum(0)])
+
+    @cached_property
+    def groups(self) -> Tensor:
+        """The group of each point, (n,)."""
+        return torch.repeat_interleave(torch.arange(len(self.sizes), device=self.sizes.device), self.sizes)
+
+    def at(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """P and M of some pieces at every point, (rows, n) each."""
+        return self.pull[rows][:, self.groups], self.push[rows][:, self.groups]
+
+    def scaled(self, rho: float, dtype: torch.dtype) -> Margins:
+        """The weights in units of `rho`."""
+        return Margins((self.pull / rho).to(dtype), (self.push / rho).to(dtype), self.sizes)

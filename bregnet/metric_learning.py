@@ -1,0 +1,481 @@
+"""Learning a Bregman divergence from labels, pairs or triplets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from bregnet import _validation as check
+from bregnet._arrays import Array
+from bregnet._estimator import SolverEstimator, Standardisation, to_numpy
+from bregnet._supervision import class_histograms, given_pairs, given_triplets, in_groups, majority
+from bregnet.admm.geometry import Geometry
+from bregnet.admm.loop import solve
+from bregnet.admm.prox import Penalty
+from bregnet.admm.result import Check
+from bregnet.calibration import similarity_threshold
+from bregnet.companions import companion_generator
+from bregnet.divergences import BregmanDivergence
+from bregnet.functions import MaxAffine
+from bregnet.generators import Generator
+from bregnet.metrics import mean_average_precision
+from bregnet.partition import Merged, class_cells, kmeans_cells, merge_duplicates
+from bregnet.problems.bregman import BregmanLearning, Labels, Pairs, Supervision, Triplets
+
+CALIBRATION_PAIRS = 250_000  # of observations, at most, to set the threshold by
+SCORE_ROWS = 2048  # queries whose divergences are held at once
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What the user told, in terms of the rows of X.
+
+    Attributes
+    ----------
+    supervise : callable
+        From the geometry and the place of each row among its points to the supervision of the program.
+    tangents, points, similar : ndarray of shape (m,)
+        Pairs of rows to set the threshold by.
+    classes : ndarray or None
+        The class of each row, where labels were given.
+    """
+
+    supervise: Callable[[Geometry, np.ndarray], Supervision]
+    tangents: np.ndarray
+    points: np.ndarray
+    similar: np.ndarray
+    classes: np.ndarray | None = None
+
+
+class PBDL(SolverEstimator):
+    r"""Piecewise Bregman Divergence Learning (paper, program 7): a divergence that fits what is similar.
+
+    Learns a max-affine convex function f such that, for its divergence D, similar points are near each other and
+    dissimilar ones at least 2 apart:
+
+    .. math:: \min_f \sum_{ij} P_{ij} D(x_j, x_i) + M_{ij} \max(0, 2 - D(x_j, x_i)) + \alpha \sum_l \max_k |a_{kl}|
+
+    with weights P on similar and M on dissimilar pairs. The paper's program is that of ``n_pieces=None,
+    balanced=False, temperature=0, strictness=0``. Every fit is certified: `gap_` bounds how far from the optimum of
+    its program the learned function can be.
+
+    Parameters
+    ----------
+    alpha : float, default=0.01
+        Weight of the penalty on the slopes, which switches features off (the paper's lambda, for the mean loss).
+    n_pieces : int, "auto" or None, default="auto"
+        Affine pieces: None gives every point its own, an integer cuts the points into that many cells (inside each
+        class where labels are given), "auto" takes None up to 1500 distinct points and 400 cells beyond.
+    balanced : bool, default=True
+        Whether similar and dissimilar pairs weigh one half each in total; otherwise every pair weighs the same.
+    temperature : float, default=0.0
+        Smoothing of the learned function, in the units of D. It breaks the ties of a plain maximum and often
+        improves retrieval: 0.1 to 0.3 for ranking, more for classification by nearest neighbours.
+    strictness : float, default=0.0
+        Curvature added to the learned function, for features of unit variance (or as they are, without
+        `standardize`): D(x, y) = 0 only for x = y.
+    companion : None, "within", "nca" or Generator, default=None
+        A generator added to the learned one. "within" is the Mahalanobis distance of the within-class covariance,
+        "nca" that of neighbourhood components analysis (labels only); both are scaled so that dissimilar training
+        pairs are 2 apart on average, as PBDL wants them. It mends nearest-neighbour accuracy where a linear metric
+        does well.
+    companion_weight : float, default=1.0
+        Its weight.
+    standardize : bool, default=True
+        Whether alpha refers to features of unit variance. Otherwise it refers to the data as given.
+    tol : float, default=0.01
+        Certified relative gap at which the fit stops.
+    max_iter : int, default=5000
+        Iterations after which it stops all the same, with a ``ConvergenceWarning``.
+    warm_start : bool, default=False
+        Go on from the previous fit when the rows of X are the same, for instance along alpha.
+    device : str or torch.device, default="auto"
+        Where to compute; "auto" takes CUDA when there is one.
+    verbose : int, default=0
+        1 shows a progress bar.
+    callback : callable, default=None
+        Called with each :class:`bregnet.Check`; returning True stops the fit.
+    random_state : int, RandomState or None, default=None
+        Seed of the cells, of the pairs that set the threshold, and of the "nca" companion.
+
+    Attributes
+    ----------
+    function_ : MaxAffine
+        The learned function, in the original coordinates, smoothed as asked for.
+    divergence_ : BregmanDivergence
+        Its divergence, companion included.
+    threshold_ : float
+        Pairs up to this divergence count as similar; chosen for the best (balanced, if `balanced`) accuracy on
+        training pairs, and set anew by :meth:`calibrate`.
+    feature_bounds_ : ndarray of shape (n_features,)
+        L_l, the largest absolute slope of each feature, for features of unit variance if `standardize`: how much
+        each matters. 0 for a feature that is not used.
+    classes_ : ndarray
+        The classes, after :meth:`fit`.
+    result_ : Result
+        Status, objective, bound, gap, history and time.
+    gap_ : float
+        The certified relative gap of the program, ``result_.gap``.
+    n_iter_ : int
+    n_features_in_ : int
+
+    References
+    ----------
+    Siahkamari et al., "Faster Algorithms for Learning Convex Functions", ICML 2022.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bregnet import PBDL
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = PBDL(alpha=0.01, temperature=0.1, tol=0.1).fit(X, y)
+    >>> model.divergence_.pairwise(X[:2], X[-3:]).shape
+    (2, 3)
+    >>> model.score(X, y) > 0.95
+    True
+    >>> model.is_similar(X[:2], X[[1, -1]])
+    array([ True, False])
+    """
+
+    _own_piece_points = 1500
+    _auto_cells = 400
+
+    def __init__(
+        self,
+        alpha: float = 1e-2,
+        *,
+        n_pieces: int | str | None = "auto",
+        balanced: bool = True,
+        temperature: float = 0.0,
+        strictness: float = 0.0,
+        companion: str | Generator | None = None,
+        companion_weight: float = 1.0,
+        standardize: bool = True,
+        tol: float = 1e-2,
+        max_iter: int = 5000,
+        warm_start: bool = False,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+        callback: Callable[[Check], bool | None] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.alpha = alpha
+        self.n_pieces = n_pieces
+        self.balanced = balanced
+        self.temperature = temperature
+        self.strictness = strictness
+        self.companion = companion
+        self.companion_weight = companion_weight
+        self.standardize = standardize
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.device = device
+        self.verbose = verbose
+        self.callback = callback
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def fit(self, X: Array, y: Array) -> PBDL:
+        """Learn from class labels: points of the same class are similar.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+            Class labels, numbers or strings.
+
+        Returns
+        -------
+        self : PBDL
+        """
+        features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64)
+        check_classification_targets(labels)
+        self.classes_, classes = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError("y must have at least 2 classes, got 1 class")
+        counts = np.bincount(classes).astype(float)
+        if counts.max() < 2:
+            raise ValueError("y must have a class with at least 2 rows, got only classes of one row")
+        n_similar, n_pairs = np.square(counts).sum(), counts.sum() ** 2
+        pull, push = self._weights(n_similar, n_pairs - n_similar)
+
+        def supervise(geometry: Geometry, place: np.ndarray) -> Supervision:
+            histograms, sizes = class_histograms(classes, place, geometry.n_points)
+            device = geometry.lifted.device
+            there = torch.as_tensor(histograms, device=device), torch.as_tensor(sizes, device=device)
+            return Labels(geometry, *there, pull, push)
+
+        tangents, points = self._sampled_pairs(classes)
+        return self._learn(features, _Told(supervise, tangents, points, classes[tangents] == classes[points], classes))
+
+    def fit_pairs(self, X: Array, pairs: Array, similar: Array) -> PBDL:
+        """Learn from pairs of rows that are similar or not; both directions of a pair count alike.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        pairs : array of shape (n_pairs, 2)
+            Row numbers.
+        similar : array of shape (n_pairs,), bool
+            Whether the rows of a pair are similar.
+
+        Returns
+        -------
+        self : PBDL
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import PBDL
+        >>> X = np.array([[0.0], [0.1], [1.0], [1.2]])
+        >>> model = PBDL(alpha=0.001).fit_pairs(X, [[0, 1], [2, 3], [0, 2], [1, 3]], [True, True, False, False])
+        >>> model.is_similar([[0.05]], [[0.0]])
+        array([ True])
+        """
+        features = validate_data(self, to_numpy(X), dtype=np.float64, ensure_min_samples=2)
+        ends, alike = given_pairs(to_numpy(pairs), to_numpy(similar), len(features))
+        if alike.all() or not alike.any():
+            kind = "similar" if alike.any() else "dissimilar"
+            raise ValueError(f"similar must mark pairs of both kinds, got only {kind} ones")
+        tangents, points = np.concatenate([ends, ends[:, ::-1]]).T
+        both = np.concatenate([alike, alike])
+        pull, push = self._weights(float(both.sum()), float((~both).sum()))
+
+        def supervise(geometry: Geometry, place: np.ndarray) -> Supervision:
+            device = geometry.lifted.device
+            at = (torch.as_tensor(place[rows], device=device) for rows in (tangents, points))
+            weights = (torch.as_tensor(w, device=device) for w in (pull * both, push * ~both))
+            return Pairs(geometry, *at, *weights)
+
+        return self._learn(features, _Told(supervise, tangents, points, both))
+
+    def fit_triplets(self, X: Array, triplets: Array) -> PBDL:
+        """Learn from triplets: an anchor that is nearer to a positive than to a negative row.
+
+        Minimises the mean of max(0, 1 + D(positive, anchor) - D(negative, anchor)) beside the penalty.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        triplets : array of shape (n_triplets, 3)
+            Row numbers of anchor, positive and negative.
+
+        Returns
+        -------
+        self : PBDL
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import PBDL
+        >>> X = np.array([[0.0], [0.1], [1.0], [1.2]])
+        >>> model = PBDL(alpha=0.001).fit_triplets(X, [[0, 1, 2], [1, 0, 3], [2, 3, 0], [3, 2, 1]])
+        >>> bool(model.pair_distance(X[:1], X[1:2]) < model.pair_distance(X[:1], X[2:3]))
+        True
+        """
+        features = validate_data(self, to_numpy(X), dtype=np.float64, ensure_min_samples=2)
+        rows = given_triplets(to_numpy(triplets), len(features))
+
+        def supervise(geometry: Geometry, place: np.ndarray) -> Supervision:
+            there = torch.as_tensor(place[rows], device=geometry.lifted.device)
+            return Triplets(geometry, there, geometry.lifted.new_full((len(rows),), 1 / len(rows)))
+
+        tangents, points = np.concatenate([rows[:, [0, 1]], rows[:, [0, 2]]]).T
+        return self._learn(features, _Told(supervise, tangents, points, np.arange(2 * len(rows)) < len(rows)))
+
+    def _weights(self, n_similar: float, n_dissimilar: float) -> tuple[float, float]:
+        """Weight of a similar and of a dissimilar pair."""
+        if check.boolean("balanced", self.balanced):
+            return 0.5 / n_similar, 0.5 / n_dissimilar
+        return (1 / (n_similar + n_dissimilar),) * 2
+
+    def _learn(self, features: np.ndarray, told: _Told) -> PBDL:
+        """Build the program, solve it, store what was learned."""
+        options, device = self._options(), check.resolve_device(self.device)
+        check.pieces(self.n_pieces, len(features))
+        temperature = check.at_least_zero("temperature", self.temperature)
+        strictness = check.at_least_zero("strictness", self.strictness)
+        units = Standardisation.of(features)
+        level = self._penalty_level(units, device)
+        merged = merge_duplicates(units.points(features))
+        if told.classes is not None:
+            merged = in_groups(merged, told.classes)
+        counts = merged.counts.astype(float)
+        geometry, state = self._geometry(merged.points, counts, device, lambda k: self._cells(merged, told, k))
+        supervision = told.supervise(geometry, merged.inverse)
+        if state is not None and not state.suits(supervision.entries):
+            state = None
+        solution = solve(BregmanLearning(geometry, Penalty(level), supervision), options, start=state)
+
+        self._keep_state(geometry, solution.state)
+        scale = units.unit if self.standardize else np.ones_like(units.unit)
+        slopes, intercepts = units.original(solution.pieces[0].cpu().numpy(), level=0.0)
+        self.function_ = MaxAffine(slopes, intercepts, temperature=temperature, strictness=strictness / scale**2)
+        self.feature_bounds_ = np.abs(slopes).max(0) * scale
+        companion = self._companion(features, units, told)
+        self.divergence_ = BregmanDivergence(self.function_ if companion is None else self.function_ + companion)
+        self.calibrate(
+            features[told.points],
+            features[told.tangents],
+            told.similar,
+            strategy="balanced_accuracy" if self.balanced else "accuracy",
+        )
+        self._record(solution.result)
+        return self
+
+    def _cells(self, merged: Merged, told: _Told, n_pieces: int) -> np.ndarray:
+        counts = merged.counts.astype(float)
+        if told.classes is None:
+            return kmeans_cells(merged.points, n_pieces, counts, self.random_state)
+        return class_cells(merged.points, majority(merged, told.classes), n_pieces, counts, self.random_state)
+
+    def _sampled_pairs(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of different rows: all of them, or many at random, with some that are similar."""
+        n = len(classes)
+        if n * (n - 1) <= CALIBRATION_PAIRS:
+            return np.nonzero(~np.eye(n, dtype=bool))
+        seed = check_random_state(self.random_state)
+        tangents = seed.randint(n, size=CALIBRATION_PAIRS)
+        points = (tangents + 1 + seed.randint(n - 1, size=CALIBRATION_PAIRS)) % n
+        if (classes[tangents] != classes[points]).all():
+            order = np.argsort(classes, kind="stable")
+            together = np.flatnonzero(np.diff(classes[order]) == 0)
+            tangents, points = np.append(tangents, order[together]), np.append(points, order[together + 1])
+        return tangents, points
+
+    def _companion(self, features: np.ndarray, units: Standardisation, told: _Told) -> Generator | None:
+        weight = check.at_least_zero("companion_weight", self.companion_weight)
+        if self.companion is None:
+            return None
+        if isinstance(self.companion, Generator):
+            return weight * self.companion
+        pairs = np.stack([told.tangents, told.points], axis=1)
+        return weight * companion_generator(
+            self.companion, features, units.unit, pairs, told.similar, told.classes, self.random_state
+        )
+
+    def _checked(self, X: Array) -> Array:
+        """Rows to look at after the fit; torch tensors are checked by the divergence."""
+        check_is_fitted(self, "divergence_")
+        return X if isinstance(X, Tensor) else validate_data(self, X, dtype=np.float64, reset=False)
+
+    def pair_distance(self, X: Array, Y: Array) -> Array:
+        """Divergences D(x, y) between the rows of X and the same rows of Y.
+
+        Parameters
+        ----------
+        X : array of shape (n_pairs, n_features)
+        Y : array of shape (n_pairs, n_features)
+            The tangent points.
+
+        Returns
+        -------
+        distance : array of shape (n_pairs,)
+        """
+        first = self._checked(X)
+        return self.divergence_.paired(first, self._checked(Y))
+
+    def pair_score(self, X: Array, Y: Array) -> Array:
+        """Similarity of the rows of X and the same rows of Y: minus their divergence, so higher is more similar.
+
+        Parameters
+        ----------
+        X, Y : array of shape (n_pairs, n_features)
+
+        Returns
+        -------
+        score : array of shape (n_pairs,)
+        """
+        return -self.pair_distance(X, Y)
+
+    def is_similar(self, X: Array, Y: Array) -> Array:
+        """Whether the rows of X and the same rows of Y are similar: at a divergence of at most `threshold_`.
+
+        Parameters
+        ----------
+        X, Y : array of shape (n_pairs, n_features)
+
+        Returns
+        -------
+        similar : array of shape (n_pairs,), bool
+        """
+        return self.pair_distance(X, Y) <= self.threshold_
+
+    def calibrate(
+        self, X: Array, Y: Array, similar: Array, *, strategy: str = "accuracy", rate: float | None = None
+    ) -> PBDL:
+        """Set `threshold_` by pairs that are known to be similar or not.
+
+        Parameters
+        ----------
+        X, Y : array of shape (n_pairs, n_features)
+            The pairs, row by row.
+        similar : array of shape (n_pairs,), bool
+        strategy : {"accuracy", "balanced_accuracy", "true_positive_rate", "false_positive_rate"}
+            Tell most pairs right; tell most of both kinds right; find at least `rate` of the similar pairs with as
+            few others as possible; let at most `rate` of the dissimilar pairs through and find as many similar ones
+            as possible.
+        rate : float, default=None
+            Between 0 and 1, for the last two.
+
+        Returns
+        -------
+        self : PBDL
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from bregnet import PBDL
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = PBDL(tol=0.1).fit(X, y)
+        >>> Y, similar = X[::-1], y == y[::-1]
+        >>> model = model.calibrate(X, Y, similar, strategy="false_positive_rate", rate=0.0)
+        >>> bool(similar[model.is_similar(X, Y)].all())
+        True
+        """
+        distances = np.asarray(to_numpy(self.pair_distance(X, Y)))
+        alike = check.booleans("similar", to_numpy(similar), len(distances))
+        self.threshold_ = similarity_threshold(distances, alike, strategy, rate)
+        return self
+
+    def score(self, X: Array, y: Array) -> float:
+        """Mean average precision when every row in turn is a query against all others.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+            Class labels; rows of the query's class are relevant.
+
+        Returns
+        -------
+        score : float
+            Between 0 and 1. Queries whose class has no other row do not count.
+        """
+        check_is_fitted(self, "divergence_")
+        features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, reset=False)
+        scores, n_counted = 0.0, 0
+        for rows, block in self.divergence_.pairwise_blocks(features, batch_size=min(SCORE_ROWS, len(features))):
+            relevant = labels[rows, None] == labels
+            np.fill_diagonal(block[:, rows], np.inf)
+            np.fill_diagonal(relevant[:, rows], False)
+            counted = int(relevant.any(1).sum())
+            if counted:
+                scores += counted * mean_average_precision(block, relevant)
+                n_counted += counted
+        if n_counted == 0:
+            raise ValueError("y must have a class with at least 2 rows, got none")
+        return scores / n_counted

@@ -1,0 +1,282 @@
+"""Learning a Bregman divergence (paper, program 7 and algorithm 3)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from bregnet.admm.entries import Entries, PairEntries, TripletEntries
+from bregnet.admm.geometry import Geometry
+from bregnet.admm.margins import MARGIN, Margins
+from bregnet.admm.normal import NormalEquations
+from bregnet.admm.problem import Multipliers, Problem
+from bregnet.admm.prox import Penalty
+from bregnet.admm.transport import PieceTree
+
+ROUNDING = 2e-14  # of the mass: error of a sum of products in double precision
+TILE_ELEMENTS = 1 << 21
+
+
+class Tangents:
+    """The divergences of a max-affine function at the points: D(x_j, x_i) = f(x_j) - u_active(i).xh_j.
+
+    Only pieces that are active at some point are kept.
+    """
+
+    def __init__(self, geometry: Geometry, pieces: Tensor) -> None:
+        step = max(1, TILE_ELEMENTS // len(pieces))
+        largest = [(part @ pieces.T).max(1) for part in geometry.lifted.split(step)]
+        self.values = torch.cat([values for values, _ in largest])  # f(x_j)
+        used, self.active = torch.unique(torch.cat([index for _, index in largest]), return_inverse=True)
+        self.pieces = pieces[used]
+        self._lifted = geometry.lifted
+
+    def pairs(self, tangents: Tensor, points: Tensor) -> Tensor:
+        """D(x_j, x_i) for lists of tangent points i and points j."""
+        lifted = self._lifted[points]
+        there = torch.linalg.vecdot(self.pieces[self.active[tangents]], lifted)
+        return (self.values[points] - there).clamp_min_(0)
+
+    def tile(self, part: slice) -> Tensor:
+        """D of some points to the tangents of all pieces, (points, pieces)."""
+        return (self.values[part, None] - self._lifted[part] @ self.pieces.T).clamp_min_(0)
+
+
+class Supervision(ABC):
+    """What is known about the points: it weighs their divergences, in the primal and in the dual."""
+
+    margins: Margins | None = None
+    entries: Entries | None = None
+
+    @abstractmethod
+    def loss(self, tangents: Tangents) -> float:
+        """The loss of a function."""
+
+    @abstractmethod
+    def dual_value(self, multipliers: Multipliers, scale: float) -> float:
+        """What multipliers, each no lower than its floor and then scaled, are worth; scale is at most 1."""
+
+    @abstractmethod
+    def raised(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
+        """Multipliers mu of some pieces, raised to the floor below which the dual is unbounded, in place."""
+
+
+class Labels(Supervision):
+    """Points of the same class are similar, others are not.
+
+    Parameters
+    ----------
+    geometry : Geometry
+        Its points lie in the order of their groups.
+    histograms : Tensor of shape (G, C)
+        Observations of each class at a point of a group.
+    sizes : Tensor of shape (G,), int64
+        Points in each group.
+    pull, push : float
+        Weight of a similar and of a dissimilar pair of observations.
+    """
+
+    def __init__(self, geometry: Geometry, histograms: Tensor, sizes: Tensor, pull: float, push: float) -> None:
+        self._geometry, self._histograms, self._sizes = geometry, histograms, sizes
+        self._pull, self._push = pull, push
+        self.margins = self._weights(geometry.cells, geometry.n_pieces)
+
+    def _weights(self, cells: Tensor, n_pieces: int) -> Margins:
+        """P and M when the points are cut into these cells."""
+        at_points = torch.repeat_interleave(self._histograms, self._sizes, dim=0)
+        in_cells = at_points.new_zeros((n_pieces, at_points.shape[1])).index_add_(0, cells, at_points)
+        similar = in_cells @ self._histograms.T
+        everyone = in_cells.sum(1)[:, None] * self._histograms.sum(1)
+        return Margins(self._pull * similar, self._push * (everyone - similar).clamp_min(0), self._sizes)
+
+    def loss(self, tangents: Tangents) -> float:
+        """sum_ij P_ij D(x_j, x_i) + M_ij max(0, 2 - D(x_j, x_i))."""
+        weights = self._weights(tangents.active, len(tangents.pieces))
+        pull, push = weights.pull.T.contiguous(), weights.push.T.contiguous()
+        total = torch.zeros((), dtype=pull.dtype, device=pull.device)
+        step = max(1, TILE_ELEMENTS // len(tangents.pieces))
+        for start in range(0, self._geometry.n_points, step):
+            part = slice(start, start + step)
+            divergence = tangents.tile(part)
+            groups = weights.groups[part]
+            total += (pull[groups] * divergence).sum() + (push[groups] * (MARGIN - divergence).clamp_min_(0)).sum()
+        return float(total)
+
+    def raised(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
+        """mu >= -P."""
+        assert self.margins is not None
+        return torch.maximum(tile, -self.margins.at(rows)[0], out=tile)
+
+    def dual_value(self, multipliers: Multipliers, scale: float) -> float:
+        """sum_kj 2 min(M, P + mu); a piece against its own points is worth 2 M whatever the multiplier."""
+        assert self.margins is not None
+        geometry = self._geometry
+        total = torch.zeros((), dtype=torch.float64, device=geometry.lifted.device)
+        for rows, tile in multipliers.tiles():
+            pull, push = self.margins.at(rows)
+            worth = torch.minimum(push, self.raised(multipliers, rows, tile).mul_(scale).add_(pull))
+            own = own_entries(geometry, rows)
+            worth[own] = push[own]
+            total += worth.sum()
+        return MARGIN * float(total)
+
+
+class Pairs(Supervision):
+    """Some pairs are similar, some are not.
+
+    Parameters
+    ----------
+    geometry : Geometry
+    tangents, points : Tensor of shape (m,), int64
+        The pairs: D(x_point, x_tangent) is judged.
+    pull, push : Tensor of shape (m,)
+        Weights of each as a similar and as a dissimilar pair.
+    """
+
+    def __init__(self, geometry: Geometry, tangents: Tensor, points: Tensor, pull: Tensor, push: Tensor) -> None:
+        self._geometry = geometry
+        self._tangents, self._points, self._pull, self._push = tangents, points, pull, push
+        rows, columns, inverse = distinct(geometry.cells[tangents], points, geometry.n_points)
+        total = torch.zeros((2, len(rows)), dtype=pull.dtype, device=pull.device)
+        total.index_add_(1, inverse, torch.stack([pull, push]))
+        self.entries: PairEntries = PairEntries(rows, columns, *total)
+
+    def loss(self, tangents: Tangents) -> float:
+        """The weighted sum over the pairs."""
+        divergence = tangents.pairs(self._tangents, self._points)
+        return float(self._pull @ divergence + self._push @ (MARGIN - divergence).clamp_min(0))
+
+    def raised(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
+        """mu >= -P on the pairs and mu >= 0 elsewhere."""
+        return raise_entries(self.entries, -self.entries.pull, rows, tile)
+
+    def dual_value(self, multipliers: Multipliers, scale: float) -> float:
+        """As that of labels, on the given pairs."""
+        entries, geometry = self.entries, self._geometry
+        mu = scale * torch.maximum(multipliers.of_entries(), -entries.pull)
+        worth = torch.minimum(entries.push, entries.pull + mu)
+        own = geometry.cells[entries.columns] == entries.rows
+        return MARGIN * float(torch.where(own, entries.push, worth).sum())
+
+
+class Triplets(Supervision):
+    """The anchor is nearer to the positive than to the negative.
+
+    Parameters
+    ----------
+    geometry : Geometry
+    triplets : Tensor of shape (m, 3), int64
+        Anchor, positive, negative.
+    weights : Tensor of shape (m,)
+    """
+
+    def __init__(self, geometry: Geometry, triplets: Tensor, weights: Tensor) -> None:
+        self._geometry, self._triplets, self._weights = geometry, triplets, weights
+        anchors, positives, negatives = triplets.unbind(1)
+        cells = geometry.cells[anchors].repeat(2)
+        rows, columns, inverse = distinct(cells, torch.cat([positives, negatives]), geometry.n_points)
+        self.entries: TripletEntries = TripletEntries(rows, columns, *inverse.chunk(2), weights)
+
+    def loss(self, tangents: Tangents) -> float:
+        """sum weight max(0, 1 + D(positive, anchor) - D(negative, anchor))."""
+        anchors, positives, negatives = self._triplets.unbind(1)
+        short = 1 + tangents.pairs(anchors, positives) - tangents.pairs(anchors, negatives)
+        return float(self._weights @ short.clamp_min(0))
+
+    def raised(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
+        """mu >= the multipliers of triplets in which a slack is the far one, minus those where it is the near one."""
+        short = multipliers.of_losses()
+        floor = self.entries.gather(torch.stack([-short, short]))
+        return raise_entries(self.entries, floor, rows, tile)
+
+    def dual_value(self, multipliers: Multipliers, scale: float) -> float:
+        """The multipliers of the triplets, scaled with the others."""
+        return scale * float(multipliers.of_losses().sum())
+
+
+def own_entries(geometry: Geometry, rows: slice) -> tuple[Tensor, Tensor]:
+    """Where a piece meets its own points, as row (from the first of `rows`) and column."""
+    columns = torch.nonzero((geometry.cells >= rows.start) & (geometry.cells < rows.stop)).squeeze(1)
+    return geometry.cells[columns] - rows.start, columns
+
+
+def distinct(rows: Tensor, columns: Tensor, n_columns: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Distinct entries in order, and where each of the given ones went."""
+    keys, inverse = torch.unique(rows * n_columns + columns, return_inverse=True)
+    return keys // n_columns, keys % n_columns, inverse
+
+
+def raise_entries(entries: Entries, floor: Tensor, rows: slice, tile: Tensor) -> Tensor:
+    """Raise a tile to the floor of its entries, and to 0 elsewhere."""
+    ends = torch.tensor([rows.start, rows.stop], device=tile.device)
+    part = slice(*torch.searchsorted(entries.rows, ends).tolist())
+    at = entries.rows[part] - rows.start, entries.columns[part]
+    kept = torch.maximum(tile[at], floor[part])
+    tile.clamp_min_(0)
+    tile[at] = kept
+    return tile
+
+
+class BregmanLearning(Problem):
+    """The convex function whose divergences fit the supervision best, beside the penalty.
+
+    Parameters
+    ----------
+    geometry : Geometry
+    penalty : Penalty
+    supervision : Supervision
+    """
+
+    step_scale = 1.0
+    step_power = 0.0
+    polished = True
+
+    def __init__(self, geometry: Geometry, penalty: Penalty, supervision: Supervision) -> None:
+        super().__init__(geometry, penalty, 1)
+        self.supervision = supervision
+        self.margins, self.entries = supervision.margins, supervision.entries
+
+    @property
+    def trivial_bound(self) -> float:
+        """No loss is negative."""
+        return 0.0
+
+    @cached_property
+    def _tree(self) -> PieceTree:
+        return PieceTree(self.geometry)
+
+    def prepare(self, normal: NormalEquations, rho: float) -> None:
+        """Factorise block 1; it has no data term, so the step size does not matter."""
+        self._factor = normal.factor(0.0)
+
+    def solve_pieces(self, right_hand_side: Tensor) -> Tensor:
+        """Block 1."""
+        return self._factor.solve(right_hand_side[0])[None]
+
+    def primal(self, pieces: Tensor) -> tuple[float, Tensor]:
+        """Value of the function with the pieces that are active at the points, and these pieces."""
+        tangents = Tangents(self.geometry, pieces[0])
+        used = tangents.pieces
+        return self.supervision.loss(tangents) + float(self.penalty.value(used[:, :-1])), used[None]
+
+    def bound(self, multipliers: tuple[Multipliers, ...], pieces: Tensor, nu: Tensor, *, repairs: int) -> float:
+        """Make the multipliers a circulation, scale them into the penalty's ball, and value them."""
+        (found,) = multipliers
+        geometry, lifted = self.geometry, self.geometry.lifted
+        leaving, arriving = torch.zeros_like(pieces[0]), torch.zeros_like(lifted[:, 0])
+        mass = torch.zeros_like(lifted[0, 0])
+        for rows, tile in found.tiles():
+            mu = self.supervision.raised(found, rows, tile)
+            mu[own_entries(geometry, rows)] = 0
+            leaving[rows] = mu @ lifted
+            arriving += mu.sum(0)
+            mass += mu.abs().sum()
+        stationarity = leaving - geometry.cell_sum(arriving[:, None] * lifted)
+        # what closes the masses only adds multipliers, which never lowers the value
+        closed = self._tree.level_out(stationarity)
+        rounding = ROUNDING * mass * lifted.abs().amax()
+        norm = float(self.penalty.dual_norm(-closed[:, :-1], rounding))
+        return self.supervision.dual_value(found, min(1.0, 1 / norm) if norm > 0 else 1.0)
