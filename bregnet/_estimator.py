@@ -129,7 +129,7 @@ class SolverEstimator(BaseEstimator):
         """The pieces asked for, given the number of distinct points."""
         if self.n_pieces == "auto":
             return n_points if n_points <= self._own_piece_points else self._auto_cells
-        return n_points if self.n_pieces is None else min(int(self.n_pieces), n_points)  # type: ignore[arg-type]
+        return n_points if self.n_pieces is None else min(int(self.n_pieces), n_points)
 
     def _geometry(
         self, points: np.ndarray, counts: np.ndarray, device: torch.device, cut: Callable[[int], np.ndarray]

@@ -33,7 +33,8 @@ def given_pairs(pairs: Any, similar: Any, n_rows: int) -> tuple[np.ndarray, np.n
     keys = ends.min(1) * n_rows + ends.max(1)
     both = np.intersect1d(keys[alike], keys[~alike])
     if len(both):
-        raise ValueError(f"the same pair cannot be similar and dissimilar, got both for {list(divmod(both[0], n_rows))}")
+        pair = [int(row) for row in divmod(both[0], n_rows)]
+        raise ValueError(f"the same pair cannot be similar and dissimilar, got both for {pair}")
     return ends, alike
 
 

@@ -39,6 +39,7 @@ def similarity_threshold(
         raise ValueError(f"strategy must be one of {', '.join(map(repr, STRATEGIES))}, got {strategy!r}")
     if strategy.endswith("rate") and not (rate is not None and 0 <= rate <= 1):
         raise ValueError(f"rate must be between 0 and 1 for strategy {strategy!r}, got {rate!r}")
+    goal = 0.0 if rate is None else float(rate)
     n_similar, n_other = int(similar.sum()), int((~similar).sum())
     if n_similar == 0 or n_other == 0:
         raise ValueError(f"pairs of both kinds are needed, got {n_similar} similar and {n_other} dissimilar ones")
@@ -54,7 +55,7 @@ def similarity_threshold(
     elif strategy == "balanced_accuracy":
         best = int(np.argmax(found / n_similar - wrong / n_other))
     elif strategy == "true_positive_rate":
-        best = int(np.argmax(found >= rate * n_similar))
+        best = int(np.argmax(found >= goal * n_similar))
     else:
-        best = int(np.flatnonzero(wrong <= rate * n_other)[-1])
+        best = int(np.flatnonzero(wrong <= goal * n_other)[-1])
     return float(levels[best])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -346,7 +345,8 @@ class PBDL(SolverEstimator):
         """Pairs of different rows: all of them, or many at random, with some that are similar."""
         n = len(classes)
         if n * (n - 1) <= CALIBRATION_PAIRS:
-            return np.nonzero(~np.eye(n, dtype=bool))
+            tangents, points = np.nonzero(~np.eye(n, dtype=bool))
+            return tangents, points
         seed = check_random_state(self.random_state)
         tangents = seed.randint(n, size=CALIBRATION_PAIRS)
         points = (tangents + 1 + seed.randint(n - 1, size=CALIBRATION_PAIRS)) % n
@@ -468,7 +468,8 @@ class PBDL(SolverEstimator):
         check_is_fitted(self, "divergence_")
         features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, reset=False)
         scores, n_counted = 0.0, 0
-        for rows, block in self.divergence_.pairwise_blocks(features, batch_size=min(SCORE_ROWS, len(features))):
+        for rows, divergences in self.divergence_.pairwise_blocks(features, batch_size=min(SCORE_ROWS, len(features))):
+            block = np.asarray(divergences)
             relevant = labels[rows, None] == labels
             np.fill_diagonal(block[:, rows], np.inf)
             np.fill_diagonal(relevant[:, rows], False)

@@ -35,9 +35,8 @@ def mean_average_precision(divergences: Array, relevant: Array) -> float:
     values = to_torch("divergences", divergences).detach().cpu().numpy()
     hits = to_torch("relevant", relevant).detach().cpu().numpy().astype(bool)
     if values.ndim != 2 or values.shape != hits.shape:
-        raise ValueError(
-            f"divergences and relevant must have the same shape (n_queries, n_items), got {values.shape} and {hits.shape}"
-        )
+        shapes = f"{values.shape} and {hits.shape}"
+        raise ValueError(f"divergences and relevant must have the same shape (n_queries, n_items), got {shapes}")
     if np.isnan(values).any():
         raise ValueError("divergences must not be NaN")
     counted = hits.any(1)

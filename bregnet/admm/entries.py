@@ -42,10 +42,10 @@ class Entries(ABC):
         """Multipliers of losses that couple slacks; none by default."""
         return copies
 
-    def advance(self, slack: Tensor, copies: Tensor, rho: float, relaxation: float) -> None:
+    def advance(self, slack: Tensor, copies: Tensor, rho: float, relaxation: float) -> None:  # noqa: B027
         """Update the copies in place."""
 
-    def rescale(self, slack: Tensor, copies: Tensor, ratio: float) -> None:
+    def rescale(self, slack: Tensor, copies: Tensor, ratio: float) -> None:  # noqa: B027
         """Keep the multipliers of the copies when rho changes by 1 / `ratio`, in place."""
 
 
@@ -123,8 +123,8 @@ class EntryKernel(Kernel):
     """A pass for plain constraints, with the chosen entries set right afterwards."""
 
     def __init__(self, geometry: Geometry, base: Kernel, entries: Entries) -> None:
-        super().__init__(geometry, base.dtype)
         self._base, self.entries = base, entries
+        super().__init__(geometry, base.dtype)
         self.copies = entries.new_copies()
 
     def start(self, rho: float) -> None:

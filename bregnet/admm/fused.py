@@ -115,11 +115,78 @@ def _advance(
                 feature += 1
 
 
-def _compile(cache: bool):
-    return numba.njit(_advance, nogil=True, fastmath=_FAST, cache=cache)
+def _clip_columns(values, level, clipped, height):  # pragma: no cover - compiled
+    """Prox of ``level_l * max_k |.|`` on every column, by raising the height until no entry falls below it."""
+    n_rows, n_columns = values.shape
+    column = np.empty(n_rows, values.dtype)
+    for feature in range(n_columns):
+        for k in range(n_rows):
+            column[k] = abs(values[k, feature])
+        top, count = 0.0, -1
+        while True:
+            total, above = 0.0, 0
+            for k in range(n_rows):
+                kept = column[k] > top
+                total += column[k] if kept else 0.0
+                above += 1 if kept else 0
+            if above == count or above == 0:
+                break
+            count = above
+            top = max((total - level[feature]) / above, 0.0)
+        height[feature] = top
+        for k in range(n_rows):
+            clipped[k, feature] = min(max(values[k, feature], -top), top)
 
 
-try:
-    advance = _compile(cache=True)
-except RuntimeError:  # neither the package's folder nor the user's cache can be written
-    advance = _compile(cache=False)
+def _pull(column_sums, lifted, products, kappa, wanted, out):  # pragma: no cover - compiled
+    """sum_k W_kj xh_j - sum_j W_mj xh_j + kappa times the wanted slopes, a piece per point."""
+    n, size = lifted.shape
+    for k in range(n):
+        for a in range(size - 1):
+            out[k, a] = column_sums[k] * lifted[k, a] - products[k, a] + kappa * wanted[k, a]
+        out[k, size - 1] = column_sums[k] * lifted[k, size - 1] - products[k, size - 1]
+
+
+def _solve_rank_one(right, lifted, base, solved, shrink, left, coupling, out):  # pragma: no cover - compiled
+    """Block 1 when every point has its own piece: in the terms of the factor in `normal`."""
+    n, size = right.shape
+    gathered = np.zeros(2 * size)
+    for k in range(n):
+        share = 0.0
+        for a in range(size):
+            share += right[k, a] * solved[k, a]
+        share *= shrink[k]
+        own = 0.0
+        for a in range(size):
+            value = -share * solved[k, a]
+            for b in range(size):
+                value += right[k, b] * base[b, a]
+            out[k, a] = value
+            own += value * lifted[k, a]
+            gathered[size + a] += value
+        for a in range(size):
+            gathered[a] += own * lifted[k, a]
+    shared = coupling @ gathered
+    common = base @ shared[:size]
+    for k in range(n):
+        along, across = 0.0, 0.0
+        for a in range(size):
+            along += lifted[k, a] * shared[size + a]
+            across += solved[k, a] * shared[a]
+        along = left[k] * along - shrink[k] * across
+        for a in range(size):
+            out[k, a] += along * solved[k, a] + common[a]
+
+
+def _compile(function):
+    options = {"nogil": True, "fastmath": _FAST}
+    try:
+        return numba.njit(function, cache=True, **options)
+    except RuntimeError:  # neither the package's folder nor the user's cache can be written
+        return numba.njit(function, **options)
+
+
+advance = _compile(_advance)
+clip_columns = _compile(_clip_columns)
+pull = _compile(_pull)
+solve_rank_one = _compile(_solve_rank_one)

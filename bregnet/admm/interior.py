@@ -8,23 +8,25 @@ when every point has its own piece, which leaves one linear system of the size o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from bregnet.admm.geometry import Geometry
+from bregnet.admm.margins import MARGIN as HINGE
 from bregnet.admm.prox import Penalty
 
 STEP_BACK = 0.98  # how much of the way to the boundary is gone
 START_COMPLEMENTARITY = 20.0  # sum of slacks times multipliers at the start, in units of the objective
+TINY = 1e-300
 MARGIN = 0.5  # of the mean slack, added to every slack at the start
 
 
 @runtime_checkable
-class Quadratic(Protocol):
-    """A problem whose loss is a weighted sum of squares of the signed sum of fitted values."""
+class Interior(Protocol):
+    """A problem with a weighted sum of squares of the signed sum of fitted values, and a hinge loss on the slacks."""
 
     geometry: Geometry
     penalty: Penalty
@@ -35,23 +37,38 @@ class Quadratic(Protocol):
     def curvature(self) -> Tensor:
         """Second derivative of the loss in each fitted value, (n,)."""
 
+    def slack_weights(self) -> tuple[Tensor, Tensor] | None:
+        """P and M of the loss P s + M max(0, 2 - s) on every slack, (K, n) each; None where there is none."""
+
     def primal(self, pieces: Tensor) -> tuple[float, Tensor]:
         """Value of the functions these pieces define, and the pieces after cheap improvements."""
 
-    def dual_value(self, stationarity: Tensor, theta: Tensor, mass: Tensor) -> float:
-        """Bound from a dual point."""
+    def dense_bound(self, multipliers: Tensor, theta: Tensor) -> float:
+        """Bound from multipliers mu (Q, K, n) of the constraints and theta (n,) of the data term."""
 
 
 @dataclass
 class _Barrier:
-    """Slacks and multipliers: of convexity (Q, K, n), and of both ends of |a_kl| <= L_l (Q, K, d) each."""
+    """Slacks and multipliers of all inequalities.
+
+    Attributes
+    ----------
+    pairs : Tensor of shape (Q, K, n)
+        s >= 0.
+    upper, lower : Tensor of shape (Q, K, d)
+        Both ends of |a_kl| <= L_l.
+    hinge, over : Tensor of shape (Q, K, n), or empty
+        z >= 0 and z + s - 2 >= 0: what a slack is short of its margin.
+    """
 
     pairs: Tensor
     upper: Tensor
     lower: Tensor
+    hinge: Tensor
+    over: Tensor
 
     def __iter__(self) -> Iterator[Tensor]:
-        return iter((self.pairs, self.upper, self.lower))
+        return iter((self.pairs, self.upper, self.lower, self.hinge, self.over))
 
     def map(self, other: _Barrier, combine: Callable[[Tensor, Tensor], Tensor]) -> _Barrier:
         return _Barrier(*(combine(a, b) for a, b in zip(self, other, strict=True)))
@@ -62,12 +79,12 @@ class InteriorPoint:
 
     Parameters
     ----------
-    problem : Quadratic
+    problem : Interior
     pieces : Tensor of shape (Q, K, d + 1)
         Where to start; need not be feasible.
     """
 
-    def __init__(self, problem: Quadratic, pieces: Tensor) -> None:
+    def __init__(self, problem: Interior, pieces: Tensor) -> None:
         self.problem, self.geometry = problem, problem.geometry
         lifted, geometry = problem.geometry.lifted, problem.geometry
         signs = problem.penalty.signs
@@ -78,21 +95,37 @@ class InteriorPoint:
         own = torch.zeros((geometry.n_pieces, geometry.n_points), dtype=torch.bool, device=lifted.device)
         own[geometry.cells, torch.arange(geometry.n_points, device=lifted.device)] = True
         self._own = own
+        weights = problem.slack_weights()
+        self._pull = lifted.new_zeros(()) if weights is None else weights[0].masked_fill(own, 0)[None]
+        self._push = lifted.new_zeros((len(problem.signs), 0, 0)) if weights is None else weights[1][None].clone()
+        self._idle = (self._push <= 0) | (own if weights is not None else False)  # slacks without a margin
+        self._push[self._idle] = 0
         self._signs = torch.tensor(problem.signs, dtype=lifted.dtype, device=lifted.device)
         self.pieces = pieces.clone()
-        self._count = len(problem.signs) * int((~own).sum()) + 2 * pieces[..., :-1].numel()
-        self.levels = pieces[..., :-1].abs().amax(-2)
-        mean = START_COMPLEMENTARITY * self._objective() / self._count
+        self._count = (
+            len(problem.signs) * int((~own).sum()) + 2 * pieces[..., :-1].numel() + 2 * int((~self._idle).sum())
+        )
+        mean = lifted.new_tensor(START_COMPLEMENTARITY * problem.primal(pieces)[0] / self._count)
         self.levels = self._centred_levels(mean)
-        # slacks start clear of the boundary by a common margin, and grow true as steps are taken
+        self._start_slacks(mean)
+        self.multipliers = _Barrier(*(mean / s for s in self.slacks))
+        self.multipliers.pairs[:, own] = 0
+        for hinge in (self.multipliers.hinge, self.multipliers.over):
+            hinge.copy_(self._push / 2)
+
+    def _start_slacks(self, mean: Tensor) -> None:
+        """Slacks clear of the boundary by a common margin; they grow true as steps are taken."""
         self.slacks = self._slacks(self.pieces, self.levels)
         pairs = self.slacks.pairs
         self.slacks.pairs = pairs.clamp_min(0) + MARGIN * pairs.abs().mean()
         for ends, reach in ((self.slacks.upper, self._reach_upper), (self.slacks.lower, self._reach_lower)):
             ends.clamp_min_((1 - reach) * MARGIN * ends.abs().mean())  # a forced end may start at 0
-        self.slacks.pairs[:, own] = 1
-        self.multipliers = _Barrier(*(mean / s for s in self.slacks))
-        self.multipliers.pairs[:, own] = 0
+        self.slacks.pairs[:, self._own] = 1
+        if self._push.numel():
+            room = 2 * mean / self._push.masked_fill(self._idle, 1)
+            self._short = (HINGE - self.slacks.pairs).clamp_min(0) + room  # z
+            self.slacks.hinge = self._short.masked_fill(self._idle, 1)
+            self.slacks.over = (self._short + self.slacks.pairs - HINGE + room).masked_fill(self._idle, 1)
 
     def _centred_levels(self, mean: Tensor) -> Tensor:
         """Levels L whose multipliers, mean / slack, add up to alpha: found by halving an interval."""
@@ -106,11 +139,6 @@ class InteriorPoint:
             low, high = torch.where(total > alpha, middle, low), torch.where(total > alpha, high, middle)
         return largest + high
 
-    def _objective(self) -> Tensor:
-        error = self._fitted(self.pieces) - self.problem.targets
-        loss = (self.problem.curvature / 2 * error.square()).sum()
-        return loss + (self.levels * self.problem.penalty.level).sum()
-
     def _fitted(self, pieces: Tensor) -> Tensor:
         values = torch.stack([self.geometry.fitted(u) for u in pieces])
         return (self._signs[:, None] * values).sum(0)
@@ -120,51 +148,53 @@ class InteriorPoint:
         return torch.stack([u @ self.geometry.lifted.T - self.geometry.fitted(u) for u in pieces])
 
     def _slacks(self, pieces: Tensor, levels: Tensor) -> _Barrier:
+        """Slacks of pieces and levels; those of the margins are kept apart."""
         slopes = pieces[..., :-1]
         pairs = -self._excess(pieces)
         pairs[:, self._own] = 1  # these constraints are identities; their multipliers stay 0
         reach = levels[:, None]
-        return _Barrier(pairs, self._reach_upper * reach - slopes, self._reach_lower * reach + slopes)
+        none = torch.zeros_like(self._push)
+        return _Barrier(pairs, self._reach_upper * reach - slopes, self._reach_lower * reach + slopes, none, none)
 
     def _theta(self) -> Tensor:
         """Minus the derivative of the loss in each fitted value, (n,)."""
         return self.problem.curvature * (self.problem.targets - self._fitted(self.pieces))
 
-    def _balance(self, pairs: Tensor, at_points: Tensor) -> Tensor:
-        """For values (Q, K, n) on pairs and (Q, n) at points, what each piece is left with, (Q, K, d + 1)."""
+    def _balance(self, pairs: Tensor) -> Tensor:
+        """For values (Q, K, n) on pairs, what each piece is left with, (Q, K, d + 1)."""
         lifted = self.geometry.lifted
-        rows = [
-            flow @ lifted - self.geometry.cell_sum((flow.sum(0) + at)[:, None] * lifted)
-            for flow, at in zip(pairs, at_points, strict=True)
-        ]
+        rows = [flow @ lifted - self.geometry.cell_sum(flow.sum(0)[:, None] * lifted) for flow in pairs]
         return torch.stack(rows)
 
-    def _adjoint(self, values: _Barrier) -> tuple[Tensor, Tensor]:
-        """Gradient of sum(values * constraints) in pieces and levels."""
-        pieces = self._balance(values.pairs, torch.zeros_like(values.pairs[:, 0]))
-        pieces[..., :-1] += values.upper - values.lower
-        levels = -(self._reach_upper * values.upper + self._reach_lower * values.lower).sum(1)
-        return pieces, levels
-
-    def stationarity(self) -> tuple[Tensor, Tensor]:
-        """Dual point: stationarity of the pieces without the penalty (Q, K, d + 1), and theta (n,)."""
-        theta = self._theta()
-        return self._balance(self.multipliers.pairs, self._signs[:, None] * theta), theta
+    def _adjoint(self, pairs: Tensor, upper: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradient of the sum of these values times their constraints, in pieces and levels."""
+        pieces = self._balance(pairs)
+        pieces[..., :-1] += upper - lower
+        return pieces, -(self._reach_upper * upper + self._reach_lower * lower).sum(1)
 
     def certify(self) -> tuple[float, Tensor, float]:
         """Objective and pieces of the current function, and a certified bound."""
         objective, pieces = self.problem.primal(self.pieces)
-        stationarity, theta = self.stationarity()
-        mass = theta.abs().sum() + 2 * self.multipliers.pairs.sum()
-        return objective, pieces, self.problem.dual_value(stationarity, theta, mass)
+        multipliers = self.multipliers.pairs - self._pull
+        if self._push.numel():
+            multipliers = multipliers + self.multipliers.over
+        return objective, pieces, self.problem.dense_bound(multipliers, self._theta())
 
     def step(self) -> None:
         """A predictor-corrector step (Mehrotra)."""
         slack, mult = self.slacks, self.multipliers
         missing = slack.map(self._slacks(self.pieces, self.levels), torch.sub)
+        hinged = self._push.numel() > 0
+        if hinged:
+            missing.hinge = torch.zeros_like(slack.hinge)
+            missing.over = (slack.over - (slack.hinge + slack.pairs - HINGE)).masked_fill(self._idle, 0)
         weights = mult.map(slack, torch.div)
         weights.pairs[:, self._own] = 0
-        system = _system(self, weights)
+        # the share of a margin's constraint that its hinge z does not take up
+        share = weights.hinge / (weights.hinge + weights.over).clamp_min(TINY)
+        stiff = share * weights.over
+        total_weights = replace(weights, pairs=weights.pairs + stiff) if hinged else weights
+        system = _system(self, total_weights)
         pull_of_data = self.geometry.cell_sum(self._theta()[:, None] * self.geometry.lifted)
         loss = -self._signs[:, None, None] * pull_of_data
         level_gradient = self.problem.penalty.level.expand_as(self.levels)
@@ -174,12 +204,23 @@ class InteriorPoint:
             goal = aim.map(slack, torch.div)
             goal.pairs[:, self._own] = 0
             pull = _Barrier(*(g + w * r for g, w, r in zip(goal, weights, missing, strict=True)))
-            pieces, levels = self._adjoint(pull)
+            pairs = pull.pairs - self._pull
+            if hinged:
+                goal.hinge[self._idle] = goal.over[self._idle] = 0
+                given = share * goal.over - (1 - share) * (goal.hinge - self._push)
+                pairs = pairs + given + stiff * (missing.over + missing.pairs)
+            pieces, levels = self._adjoint(pairs, pull.upper, pull.lower)
             step_pieces, step_levels = system.solve(-(loss + pieces), -(level_gradient + levels))
             moved = self._slacks(step_pieces, step_levels).map(missing, torch.sub)
             moved.pairs[:, self._own] = 0
-            change = _Barrier(*(g - m - w * d for g, m, w, d in zip(goal, mult, weights, moved, strict=True)))
-            return step_pieces, step_levels, moved, change
+            if hinged:
+                change = moved.pairs - missing.over
+                both = (weights.hinge + weights.over).clamp_min(TINY)
+                moved.hinge = (goal.hinge + goal.over - self._push - weights.over * change) / both
+                moved.hinge[self._idle] = 0
+                moved.over = (moved.hinge + change).masked_fill(self._idle, 0)
+            change_of = _Barrier(*(g - m - w * d for g, m, w, d in zip(goal, mult, weights, moved, strict=True)))
+            return step_pieces, step_levels, moved, change_of
 
         zero = _Barrier(*(torch.zeros((), dtype=total.dtype, device=total.device).expand_as(s) for s in slack))
         _, _, moved, change = direction(zero)
@@ -223,7 +264,7 @@ class _OwnPieceSystem:
         size = n_sets * (n + d)
         matrix = points.new_zeros((size, size))
         self._slopes, self._cross, self._levels = [], [], []
-        for q, (pair, upper, lower) in enumerate(zip(*weights, strict=True)):
+        for q, (pair, upper, lower) in enumerate(zip(weights.pairs, weights.upper, weights.lower, strict=True)):
             total = pair.sum(1)
             mean = pair @ points
             # sum_j d_kj (x_j - x_k)(x_j - x_k)'
@@ -295,7 +336,7 @@ class _CellSystem:
         matrix = lifted.new_zeros((n_sets * (each + d), n_sets * (each + d)))
         index = torch.arange(n_pieces, device=lifted.device)
         feature = torch.arange(d, device=lifted.device)
-        for q, (pair, upper, lower) in enumerate(zip(*weights, strict=True)):
+        for q, (pair, upper, lower) in enumerate(zip(weights.pairs, weights.upper, weights.lower, strict=True)):
             blocks = lifted.new_zeros((n_pieces, n_pieces, size, size))
             for k in range(n_pieces):
                 blocks[k] -= geometry.cell_sum(pair[k][:, None, None] * outer)  # piece k against every cell

@@ -63,7 +63,7 @@ class _SingleThreadedTorch:
                 torch.set_num_threads(self._before)
 
 
-_single_threaded = _SingleThreadedTorch()
+single_threaded_torch = _SingleThreadedTorch()
 
 
 class Kernel(ABC):
@@ -202,7 +202,7 @@ class FusedKernel(Kernel):
     @contextmanager
     def session(self) -> Iterator[None]:
         """One thread for torch: its own would spin between its small operations and take the cores of the pass."""
-        with _single_threaded:
+        with single_threaded_torch:
             yield
 
     def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from bregnet.admm.geometry import Geometry
-from bregnet.admm.interior import InteriorPoint, Quadratic, system_size, working_elements
 from bregnet.admm.entries import Entries, EntryKernel
-from bregnet.admm.kernels import Kernel, Moments, choose_kernel
-from bregnet.admm.normal import Factor, NormalEquations
+from bregnet.admm.interior import Interior, InteriorPoint, system_size, working_elements
+from bregnet.admm.kernels import Kernel, choose_kernel, single_threaded_torch
+from bregnet.admm.normal import Factor, NormalEquations, pull
 from bregnet.admm.polish import keep_points, strictly_convex
 from bregnet.admm.problem import Multipliers, Problem
 from bregnet.admm.result import Check, Result, relative_gap
@@ -25,9 +24,12 @@ SLOPE_WEIGHT = 0.05  # kappa / n: weight of the copy of the slopes beside the sl
 FIRST_CHECK = 25
 INTERIOR_STEPS = 100
 POLISH_STEPS = 240
+POLISH_GAP = 3.0  # of the tolerance: nearer than this every check polishes, not only when iterations have doubled
 INTERIOR_ELEMENTS = 30_000_000  # numbers in its largest array
 FINE_TOLERANCE = 1e-3  # below, the state is in double precision and larger problems are finished by Newton steps
 SMALL_SYSTEM, LARGE_SYSTEM = 400, 1500
+COARSE_ELEMENTS = 2_000_000
+SERIAL_ELEMENTS = 2_000_000  # threads that wait for each other take longer
 CHECK_GROWTH = 1.2  # checks move apart: certifying costs as much as some dozens of iterations
 
 
@@ -112,7 +114,7 @@ def default_rho(problem: Problem) -> float:
     """
     geometry = problem.geometry
     alpha = float(problem.penalty.level.mean().clamp(1e-5, 1.0))
-    return problem.step_scale * alpha**problem.step_power / (geometry.n_points * geometry.n_pieces)
+    return problem.step_scale * math.sqrt(alpha) / (geometry.n_points * geometry.n_pieces)
 
 
 class _Iteration:
@@ -150,9 +152,8 @@ class _Iteration:
 
     def _right_hand_side(self, wanted_slopes: Tensor) -> Tensor:
         geometry = self.problem.geometry
-        out = torch.stack([_pull(geometry, moments) for moments in self._moments])
-        out[..., :-1] += self.kappa * wanted_slopes
-        return out
+        each = zip(self._moments, wanted_slopes, strict=True)
+        return torch.stack([pull(geometry, moments, self.kappa, wanted) for moments, wanted in each])
 
     def rescale(self, rho: float) -> None:
         """Change the step size, keeping slopes, slacks and multipliers."""
@@ -186,10 +187,11 @@ class _Iteration:
         geometry = self.problem.geometry
         if self._plain is None:
             self._plain = choose_kernel(geometry, torch.float64), self._normal.factor(0.0)
-        pieces = keep_points(geometry, *self._plain, self.kappa, self.pieces[0], limit)
+        polished = keep_points(geometry, *self._plain, self.kappa, self.pieces[0], limit)
+        candidates = [self.pieces[0], polished]
         if geometry.own_piece:
-            pieces = strictly_convex(geometry, pieces)
-        return self.problem.primal(pieces[None])
+            candidates.append(strictly_convex(geometry, polished))
+        return min((self.problem.primal(pieces[None]) for pieces in candidates), key=lambda pair: pair[0])
 
     def bound(self, repairs: int) -> float:
         """A certified lower bound from the current multipliers."""
@@ -197,11 +199,6 @@ class _Iteration:
         multipliers = tuple(Multipliers(self.kernel, w) for w in state.slacks)
         nu = state.rho * self.kappa * (state.slopes - self.clipped_slopes())
         return self.problem.bound(multipliers, self.pieces, nu, repairs=repairs)
-
-
-def _pull(geometry: Geometry, moments: Moments) -> Tensor:
-    """sum_{j in m} (sum_k W_kj) xh_j - sum_j W_mj xh_j."""
-    return geometry.cell_sum(moments.column_sums[:, None] * geometry.lifted) - moments.products
 
 
 class _Tracker:
@@ -320,8 +317,12 @@ def solve(problem: Problem, options: Options, *, kernel: Kernel | None = None, s
         with kernel.session():
             iteration = _alternate(work, tracker, options)
         n_interior = 0
-        if isinstance(problem, Quadratic) and not tracker.done and iteration < options.max_iter:
-            n_interior = _finish(problem, tracker, options, iteration)
+        if problem.newton and isinstance(problem, Interior) and not tracker.done and iteration < options.max_iter:
+            # the best function may have lost pieces that are active nowhere
+            pieces = tracker.pieces if tracker.pieces.shape == work.pieces.shape else work.pieces
+            small = working_elements(problem.geometry, problem.n_sets) <= SERIAL_ELEMENTS
+            with single_threaded_torch if small else nullcontext():
+                n_interior = _finish(InteriorPoint(problem, pieces), tracker, options, iteration)
             iteration += n_interior
         if not tracker.done and iteration < options.max_iter:  # the interior-point method gave up
             with kernel.session():
@@ -330,38 +331,46 @@ def solve(problem: Problem, options: Options, *, kernel: Kernel | None = None, s
     return Solution(tracker.pieces, result, state)
 
 
+def _ends_by_newton(problem: Problem, options: Options) -> bool:
+    """Whether the interior-point method should finish: ADMM reaches a coarse gap sooner unless a problem is small."""
+    coarse, most = options.tol >= FINE_TOLERANCE, INTERIOR_ELEMENTS
+    limit = options.interior_size
+    if limit is None:
+        limit = SMALL_SYSTEM if coarse else LARGE_SYSTEM
+        if problem.polished and coarse:  # a degenerate linear program, where ADMM is slow
+            limit, most = LARGE_SYSTEM, COARSE_ELEMENTS
+    size, elements = (measure(problem.geometry, problem.n_sets) for measure in (system_size, working_elements))
+    return problem.newton and size <= limit and elements <= most
+
+
 def _alternate(work: _Iteration, tracker: _Tracker, options: Options, iteration: int = 0) -> int:
     """ADMM until the gap is closed, iterations run out, or the interior-point method should take over."""
-    problem, next_check = work.problem, _next_check(iteration, options.max_iter)
-    limit = options.interior_size
-    if limit is None:  # ADMM reaches a coarse gap sooner unless the problem is small
-        limit = SMALL_SYSTEM if options.tol >= FINE_TOLERANCE else LARGE_SYSTEM
-    geometry, n_sets = problem.geometry, problem.n_sets
-    interior = (
-        isinstance(problem, Quadratic)
-        and system_size(geometry, n_sets) <= limit
-        and working_elements(geometry, n_sets) <= INTERIOR_ELEMENTS
-    )
-    while iteration < options.max_iter and not tracker.done:
-        if interior and iteration >= options.interior_after:
-            break
+    next_check, limit = _next_check(iteration, options.max_iter), options.max_iter
+    if _ends_by_newton(work.problem, options):
+        limit = min(limit, options.interior_after)
+    polished_at = iteration
+    while iteration < limit and not tracker.done:
         work.step()
         iteration += 1
-        if iteration == next_check:
-            if problem.polished:
-                tracker.look(iteration, *work.primal(min(iteration, POLISH_STEPS)), work.bound(0))
-            else:
-                objective, pieces = work.primal()
-                # while the objective still falls by more than the tolerance, no bound can come close enough
-                settled = tracker.objective - objective <= options.tol * abs(objective)
-                tracker.look(iteration, objective, pieces, work.bound(options.repairs if settled else 0))
-            next_check = _next_check(iteration, options.max_iter)
+        if iteration != next_check:
+            continue
+        next_check = _next_check(iteration, options.max_iter)
+        if work.problem.polished:
+            bound = work.bound(0)
+            near = relative_gap(tracker.objective, bound) <= POLISH_GAP * options.tol
+            due = near or iteration >= min(2 * polished_at, options.max_iter)
+            polished_at = iteration if due else polished_at
+            tracker.look(iteration, *work.primal(min(iteration, POLISH_STEPS) if due else 0), bound)
+        else:
+            objective, pieces = work.primal()
+            # while the objective still falls by more than the tolerance, no bound can come close enough
+            settled = tracker.objective - objective <= options.tol * abs(objective)
+            tracker.look(iteration, objective, pieces, work.bound(options.repairs if settled else 0))
     return iteration
 
 
-def _finish(problem: Quadratic, tracker: _Tracker, options: Options, iteration: int) -> int:
+def _finish(method: InteriorPoint, tracker: _Tracker, options: Options, iteration: int) -> int:
     """Close the gap of a small problem by the interior-point method; returns the steps it took."""
-    method = InteriorPoint(problem, tracker.pieces)
     n_steps = 0
     try:
         while n_steps < min(INTERIOR_STEPS, options.max_iter - iteration) and not tracker.done:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bregnet.admm.geometry import Geometry
+from bregnet.admm.kernels import Moments
 
+COMPILED_MAX_SIZE = 24  # d + 1 up to which compiled loops beat a dozen small operations
 GRAM_ELEMENTS = 1 << 22  # numbers in a block of outer products
 
 
@@ -17,6 +20,24 @@ class Factor(Protocol):
 
     def solve(self, right_hand_side: Tensor) -> Tensor:
         """Pieces (K, d + 1) for a right-hand side (K, d + 1)."""
+
+
+def pull(geometry: Geometry, moments: Moments, kappa: float, wanted_slopes: Tensor) -> Tensor:
+    """What slacks and slopes put on the right-hand side, (K, d + 1).
+
+    sum_{j in m} (sum_k W_kj) xh_j - sum_j W_mj xh_j + kappa (wanted slopes, 0).
+    """
+    products, column_sums = moments
+    if geometry.own_piece and products.device.type == "cpu":
+        from bregnet.admm import fused  # numba is slow to import
+
+        out = torch.empty_like(products)
+        parts = (part.numpy() for part in (column_sums, geometry.lifted, products))
+        fused.pull(*parts, kappa, wanted_slopes.contiguous().numpy(), out.numpy())
+        return out
+    out = geometry.cell_sum(column_sums[:, None] * geometry.lifted) - products
+    out[:, :-1] += kappa * wanted_slopes
+    return out
 
 
 def _coupling(sum_inverse: Tensor, sum_inverse_gram: Tensor, sum_gram_inverse_gram: Tensor) -> Tensor:
@@ -46,6 +67,8 @@ def _cell_grams(geometry: Geometry, weights: Tensor) -> Tensor:
 class _RankOneFactor:
     """H_j = B^-1 + c_j xh_j xh_j': every point has its own piece (Sherman-Morrison)."""
 
+    _compiled: list[np.ndarray] | None = None
+
     def __init__(self, geometry: Geometry, base: Tensor, data_strength: float) -> None:
         lifted, n = geometry.lifted, geometry.n_points
         weight = n + data_strength * geometry.weights  # c_j
@@ -60,7 +83,19 @@ class _RankOneFactor:
             (lifted * (leverage[:, None] * self._left)).T @ lifted,
         )
 
+        if lifted.device.type == "cpu" and lifted.shape[1] <= COMPILED_MAX_SIZE:
+            self._compiled = [
+                part.contiguous().numpy()
+                for part in (lifted, base, solved, self._shrink[:, 0], self._left[:, 0], self._coupling)
+            ]
+
     def solve(self, right_hand_side: Tensor) -> Tensor:
+        if self._compiled is not None:
+            from bregnet.admm import fused  # numba is slow to import
+
+            out = torch.empty_like(right_hand_side)
+            fused.solve_rank_one(right_hand_side.contiguous().numpy(), *self._compiled, out.numpy())
+            return out
         lifted, solved = self._lifted, self._solved
         # H_j^-1 (rhs_j + q1 + xh_j xh_j'q2): q1 joins the right-hand side, q2 acts through left_j z_j
         alone = right_hand_side @ self._base

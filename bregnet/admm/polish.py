@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.kernels import Kernel
-from bregnet.admm.normal import Factor
+from bregnet.admm.normal import Factor, pull
 
 STEPS_BETWEEN = 20  # looks at what is still violated
 VIOLATION = 1e-11  # taken as none
@@ -50,9 +50,7 @@ def keep_points(geometry: Geometry, kernel: Kernel, factor: Factor, kappa: float
     moments = kernel.moments(state)
     for step in range(1, limit + 1):
         clipped = slopes.clamp(-height, height)
-        right = geometry.cell_sum(moments.column_sums[:, None] * geometry.lifted) - moments.products
-        right[:, :-1] += kappa * (2 * clipped - slopes)
-        pieces = factor.solve(right)
+        pieces = factor.solve(pull(geometry, moments, kappa, 2 * clipped - slopes))
         if step % STEPS_BETWEEN == 0 and float(excesses(geometry, pieces).amax()) <= VIOLATION:
             break
         moments = kernel.advance(state, pieces, geometry.fitted(pieces), 1.7)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,12 +16,11 @@ from bregnet.admm.normal import NormalEquations
 from bregnet.admm.prox import Penalty
 
 
-@dataclass(frozen=True)
 class Multipliers:
     """The multipliers of a piece set, as the solver's state has them."""
 
-    kernel: Kernel
-    state: Tensor
+    def __init__(self, kernel: Kernel, state: Tensor) -> None:
+        self.kernel, self.state = kernel, state
 
     def tiles(self) -> Iterator[tuple[slice, Tensor]]:
         """mu (rows, n) of some pieces after the other; they may be changed in place."""
@@ -32,7 +30,7 @@ class Multipliers:
         """The positive ones, the largest where there are too many."""
         return self.kernel.pairs(self.state, limit)
 
-    def of_entries(self) -> Tensor:
+    def of_entries(self, entries: Entries) -> Tensor:
         """Those of the chosen entries, (E,)."""
         assert isinstance(self.kernel, EntryKernel)
         return self.kernel.entry_multipliers(self.state)
@@ -43,6 +41,21 @@ class Multipliers:
         return self.kernel.loss_multipliers(self.state)
 
 
+class DenseMultipliers(Multipliers):
+    """Multipliers given as one matrix (K, n)."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self._matrix = matrix
+
+    def tiles(self) -> Iterator[tuple[slice, Tensor]]:
+        """All at once."""
+        yield slice(0, len(self._matrix)), self._matrix.clone()
+
+    def of_entries(self, entries: Entries) -> Tensor:
+        """Those of the chosen entries, (E,)."""
+        return self._matrix[entries.rows, entries.columns]
+
+
 class Problem(ABC):
     """A loss on the pieces and slacks of one or more piece sets, with the common penalty.
 
@@ -50,21 +63,23 @@ class Problem(ABC):
 
     Attributes
     ----------
-    step_scale, step_power : float
-        Constant of the default step size, and its growth with alpha: measured.
+    step_scale : float
+        Constant of the default step size, measured.
     margins : Margins or None
         Loss on every slack.
     entries : Entries or None
         Loss on chosen slacks.
     polished : bool
         Whether the value jumps where pieces tie, so that pieces must first be made to keep their points.
+    newton : bool
+        Whether the interior-point method can finish it.
     """
 
     step_scale: float = 30.0
-    step_power: float = 0.5
     margins: Margins | None = None
     entries: Entries | None = None
     polished: bool = False
+    newton: bool = False
 
     def __init__(self, geometry: Geometry, penalty: Penalty, n_sets: int) -> None:
         self.geometry = geometry

@@ -12,12 +12,13 @@ from bregnet.admm.entries import Entries, PairEntries, TripletEntries
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.margins import MARGIN, Margins
 from bregnet.admm.normal import NormalEquations
-from bregnet.admm.problem import Multipliers, Problem
+from bregnet.admm.problem import DenseMultipliers, Multipliers, Problem
 from bregnet.admm.prox import Penalty
 from bregnet.admm.transport import PieceTree
 
 ROUNDING = 2e-14  # of the mass: error of a sum of products in double precision
 TILE_ELEMENTS = 1 << 21
+SCALES = (0.0, 0.1, 0.3, 0.6, 0.8, 0.9, 0.95, 1.0, 1.05, 1.2)  # of a function, tried for the least value
 
 
 class Tangents:
@@ -51,9 +52,13 @@ class Supervision(ABC):
     margins: Margins | None = None
     entries: Entries | None = None
 
+    def slack_weights(self) -> tuple[Tensor, Tensor] | None:
+        """P and M on every slack, (K, n) each; None where the loss couples slacks."""
+        return None
+
     @abstractmethod
-    def loss(self, tangents: Tangents) -> float:
-        """The loss of a function."""
+    def loss(self, tangents: Tangents, scales: Tensor) -> Tensor:
+        """The loss of a function times each of some numbers, (S,)."""
 
     @abstractmethod
     def dual_value(self, multipliers: Multipliers, scale: float) -> float:
@@ -92,18 +97,24 @@ class Labels(Supervision):
         everyone = in_cells.sum(1)[:, None] * self._histograms.sum(1)
         return Margins(self._pull * similar, self._push * (everyone - similar).clamp_min(0), self._sizes)
 
-    def loss(self, tangents: Tangents) -> float:
+    def slack_weights(self) -> tuple[Tensor, Tensor]:
+        """P and M on every slack."""
+        assert self.margins is not None
+        return self.margins.at(slice(None))
+
+    def loss(self, tangents: Tangents, scales: Tensor) -> Tensor:
         """sum_ij P_ij D(x_j, x_i) + M_ij max(0, 2 - D(x_j, x_i))."""
         weights = self._weights(tangents.active, len(tangents.pieces))
         pull, push = weights.pull.T.contiguous(), weights.push.T.contiguous()
-        total = torch.zeros((), dtype=pull.dtype, device=pull.device)
+        total = torch.zeros_like(scales)
         step = max(1, TILE_ELEMENTS // len(tangents.pieces))
         for start in range(0, self._geometry.n_points, step):
             part = slice(start, start + step)
             divergence = tangents.tile(part)
             groups = weights.groups[part]
-            total += (pull[groups] * divergence).sum() + (push[groups] * (MARGIN - divergence).clamp_min_(0)).sum()
-        return float(total)
+            total += scales * (pull[groups] * divergence).sum()
+            total += torch.stack([_short(push[groups], scale * divergence) for scale in scales])
+        return total
 
     def raised(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
         """mu >= -P."""
@@ -144,10 +155,18 @@ class Pairs(Supervision):
         total.index_add_(1, inverse, torch.stack([pull, push]))
         self.entries: PairEntries = PairEntries(rows, columns, *total)
 
-    def loss(self, tangents: Tangents) -> float:
+    def slack_weights(self) -> tuple[Tensor, Tensor]:
+        """P and M on every slack."""
+        shape = 2, self._geometry.n_pieces, self._geometry.n_points
+        out = torch.zeros(shape, dtype=self._pull.dtype, device=self._pull.device)
+        out[:, self.entries.rows, self.entries.columns] = torch.stack([self.entries.pull, self.entries.push])
+        return out[0], out[1]
+
+    def loss(self, tangents: Tangents, scales: Tensor) -> Tensor:
         """The weighted sum over the pairs."""
         divergence = tangents.pairs(self._tangents, self._points)
-        return float(self._pull @ divergence + self._push @ (MARGIN - divergence).clamp_min(0))
+        pushed = torch.stack([_short(self._push, scale * divergence) for scale in scales])
+        return scales * (self._pull @ divergence) + pushed
 
     def raised(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
         """mu >= -P on the pairs and mu >= 0 elsewhere."""
@@ -156,7 +175,7 @@ class Pairs(Supervision):
     def dual_value(self, multipliers: Multipliers, scale: float) -> float:
         """As that of labels, on the given pairs."""
         entries, geometry = self.entries, self._geometry
-        mu = scale * torch.maximum(multipliers.of_entries(), -entries.pull)
+        mu = scale * torch.maximum(multipliers.of_entries(entries), -entries.pull)
         worth = torch.minimum(entries.push, entries.pull + mu)
         own = geometry.cells[entries.columns] == entries.rows
         return MARGIN * float(torch.where(own, entries.push, worth).sum())
@@ -178,13 +197,14 @@ class Triplets(Supervision):
         anchors, positives, negatives = triplets.unbind(1)
         cells = geometry.cells[anchors].repeat(2)
         rows, columns, inverse = distinct(cells, torch.cat([positives, negatives]), geometry.n_points)
-        self.entries: TripletEntries = TripletEntries(rows, columns, *inverse.chunk(2), weights)
+        near, far = inverse.chunk(2)
+        self.entries: TripletEntries = TripletEntries(rows, columns, near, far, weights)
 
-    def loss(self, tangents: Tangents) -> float:
+    def loss(self, tangents: Tangents, scales: Tensor) -> Tensor:
         """sum weight max(0, 1 + D(positive, anchor) - D(negative, anchor))."""
         anchors, positives, negatives = self._triplets.unbind(1)
-        short = 1 + tangents.pairs(anchors, positives) - tangents.pairs(anchors, negatives)
-        return float(self._weights @ short.clamp_min(0))
+        farther = tangents.pairs(anchors, positives) - tangents.pairs(anchors, negatives)
+        return torch.stack([self._weights @ (1 + scale * farther).clamp_min(0) for scale in scales])
 
     def raised(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
         """mu >= the multipliers of triplets in which a slack is the far one, minus those where it is the near one."""
@@ -195,6 +215,11 @@ class Triplets(Supervision):
     def dual_value(self, multipliers: Multipliers, scale: float) -> float:
         """The multipliers of the triplets, scaled with the others."""
         return scale * float(multipliers.of_losses().sum())
+
+
+def _short(push: Tensor, divergence: Tensor) -> Tensor:
+    """sum M max(0, 2 - D)."""
+    return (push * (MARGIN - divergence).clamp_min_(0)).sum()
 
 
 def own_entries(geometry: Geometry, rows: slice) -> tuple[Tensor, Tensor]:
@@ -230,14 +255,34 @@ class BregmanLearning(Problem):
     supervision : Supervision
     """
 
-    step_scale = 1.0
-    step_power = 0.0
+    step_scale = 10.0
     polished = True
 
     def __init__(self, geometry: Geometry, penalty: Penalty, supervision: Supervision) -> None:
         super().__init__(geometry, penalty, 1)
         self.supervision = supervision
         self.margins, self.entries = supervision.margins, supervision.entries
+        self.newton = not isinstance(supervision, Triplets)  # they couple the slopes of pieces
+
+    signs = (1,)
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """There are none."""
+        return torch.zeros_like(self.geometry.weights)
+
+    @property
+    def curvature(self) -> Tensor:
+        """There is no data term."""
+        return self.targets
+
+    def slack_weights(self) -> tuple[Tensor, Tensor] | None:
+        """P and M on every slack."""
+        return self.supervision.slack_weights()
+
+    def dense_bound(self, multipliers: Tensor, theta: Tensor) -> float:
+        """Bound from multipliers (1, K, n) of all slacks."""
+        return self.bound((DenseMultipliers(multipliers[0]),), multipliers, multipliers, repairs=0)
 
     @property
     def trivial_bound(self) -> float:
@@ -257,16 +302,19 @@ class BregmanLearning(Problem):
         return self._factor.solve(right_hand_side[0])[None]
 
     def primal(self, pieces: Tensor) -> tuple[float, Tensor]:
-        """Value of the function with the pieces that are active at the points, and these pieces."""
+        """Value of the function with the pieces that are active at the points, well scaled, and these pieces."""
         tangents = Tangents(self.geometry, pieces[0])
         used = tangents.pieces
-        return self.supervision.loss(tangents) + float(self.penalty.value(used[:, :-1])), used[None]
+        scales = used.new_tensor(SCALES)
+        values = self.supervision.loss(tangents, scales) + scales * self.penalty.value(used[:, :-1])
+        best = values.argmin()
+        return float(values[best]), scales[best] * used[None]
 
     def bound(self, multipliers: tuple[Multipliers, ...], pieces: Tensor, nu: Tensor, *, repairs: int) -> float:
         """Make the multipliers a circulation, scale them into the penalty's ball, and value them."""
         (found,) = multipliers
         geometry, lifted = self.geometry, self.geometry.lifted
-        leaving, arriving = torch.zeros_like(pieces[0]), torch.zeros_like(lifted[:, 0])
+        leaving, arriving = lifted.new_zeros((geometry.n_pieces, lifted.shape[1])), torch.zeros_like(lifted[:, 0])
         mass = torch.zeros_like(lifted[0, 0])
         for rows, tile in found.tiles():
             mu = self.supervision.raised(found, rows, tile)

@@ -35,6 +35,8 @@ class LeastSquares(Problem):
         Loss that no function can avoid: the spread of targets among merged duplicates.
     """
 
+    newton = True
+
     def __init__(
         self, geometry: Geometry, targets: Tensor, penalty: Penalty, signs: tuple[int, ...], offset: float = 0.0
     ) -> None:
@@ -120,6 +122,18 @@ class LeastSquares(Problem):
     def curvature(self) -> Tensor:
         """Second derivative of the loss in each fitted value."""
         return 2 / self._total * self.geometry.weights
+
+    def slack_weights(self) -> None:
+        """Slacks are free of loss."""
+
+    def dense_bound(self, multipliers: Tensor, theta: Tensor) -> float:
+        """Bound from multipliers (Q, K, n) of all constraints."""
+        geometry, lifted = self.geometry, self.geometry.lifted
+        each = zip(self.signs, multipliers, strict=True)
+        stationarity = [
+            mu @ lifted - geometry.cell_sum((mu.sum(0) + sign * theta)[:, None] * lifted) for sign, mu in each
+        ]
+        return self.dual_value(torch.stack(stationarity), theta, theta.abs().sum() + 2 * multipliers.sum())
 
     def dual_value(self, stationarity: Tensor, theta: Tensor, mass: Tensor) -> float:
         """Close the stationarity exactly, scale the multipliers into the penalty's ball, and value them.

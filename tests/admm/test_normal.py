@@ -45,7 +45,9 @@ def test_block_one_solves_the_normal_equations(n_pieces, strength):
     np.testing.assert_allclose(pieces.numpy(), expected, atol=1e-9)
 
 
-def test_rank_one_and_batched_forms_agree(monkeypatch):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_rank_one_and_batched_forms_agree(monkeypatch, compiled):
+    monkeypatch.setattr("bregnet.admm.normal.COMPILED_MAX_SIZE", 100 if compiled else 0)
     points = torch.randn(30, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     geometry = Geometry.build(points, torch.ones(30, dtype=torch.float64))
     right = torch.randn(30, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+from bregnet.admm import prox
 from bregnet.admm.prox import Penalty, shrink_columns
 from tests.paper import l_update
 
@@ -33,12 +34,16 @@ def test_the_prox_minimises_its_definition(seed, level):
     assert value(height.item()) <= best.fun + 1e-9
 
 
-def test_device_and_host_sorts_agree(monkeypatch):
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
+def test_sweeps_and_sorting_agree(scale):
     values = torch.randn(3, 40, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    level = torch.rand(5, dtype=torch.float64)
-    host, _ = shrink_columns(values, level)
-    monkeypatch.setattr("bregnet.admm.prox._ascending", lambda v: v.sort(dim=-1).values)
-    torch.testing.assert_close(host, shrink_columns(values, level)[0], rtol=0, atol=0)
+    values[0, :, 0] = 0
+    values[1, :7, 1] = values[1, 7, 1]
+    level = scale * torch.rand(5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for by_sweeps, by_sorting in zip(
+        prox._shrink_by_sweeps(values, level), prox._shrink_by_sorting(values, level), strict=True
+    ):
+        torch.testing.assert_close(by_sweeps, by_sorting, rtol=1e-12, atol=1e-12)
 
 
 def test_moreau_the_clipped_part_lies_in_the_dual_ball():
