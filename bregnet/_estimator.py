@@ -58,7 +58,7 @@ class Standardisation:
 
     def original(self, pieces: np.ndarray, *, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Slopes and intercepts of pieces (K, d + 1) in the original coordinates, raised by `level`."""
-        slopes = self.target_scale * pieces[:, :-1] / self.unit
+        slopes = np.where(self.scale > 0, self.target_scale * pieces[:, :-1] / self.unit, 0.0)
         return slopes, self.target_scale * pieces[:, -1] + level - slopes @ self.centre
 
 
@@ -150,14 +150,14 @@ class SolverEstimator(BaseEstimator):
         """Remember where a warm start goes on."""
         self._warm = _Warm(geometry, state, self._piece_count(geometry.n_points)) if self.warm_start else None
 
-    def _record(self, result: Result) -> None:
-        """Store how the fit went, and warn where it did not end well."""
+    def _record(self, result: Result, *, depth: int = 1) -> None:
+        """Store how the fit went, and warn the caller `depth` calls above where it did not end well."""
         self.result_ = result
         self.gap_ = result.gap
         self.n_iter_ = max(1, result.n_iter)
         if not (result.converged or result.stopped):
             message = f"{type(self).__name__} {result.status}; raise max_iter or tol"
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+            warnings.warn(message, ConvergenceWarning, stacklevel=2 + depth)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__().copy()

@@ -34,7 +34,7 @@ def given_pairs(pairs: Any, similar: Any, n_rows: int) -> tuple[np.ndarray, np.n
     both = np.intersect1d(keys[alike], keys[~alike])
     if len(both):
         pair = [int(row) for row in divmod(both[0], n_rows)]
-        raise ValueError(f"the same pair cannot be similar and dissimilar, got both for {pair}")
+        raise ValueError(f"pairs must not call the same rows similar and dissimilar, got both for {pair}")
     return ends, alike
 
 
@@ -43,7 +43,8 @@ def given_triplets(triplets: Any, n_rows: int) -> np.ndarray:
     rows = _row_numbers("triplets", triplets, 3, n_rows)
     bad = (rows[:, 0] == rows[:, 2]) | (rows[:, 1] == rows[:, 2])
     if bad.any():
-        raise ValueError(f"the negative of a triplet must be another row than anchor and positive, got {rows[bad][0]}")
+        found = rows[bad][0].tolist()
+        raise ValueError(f"triplets must have a negative other than their anchor and positive, got {found}")
     return rows
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 import numpy as np
 
 STRATEGIES = ("accuracy", "balanced_accuracy", "true_positive_rate", "false_positive_rate")
@@ -26,7 +28,8 @@ def similarity_threshold(
     Returns
     -------
     threshold : float
-        Midway between two distances; infinite or negative where everything or nothing counts as similar.
+        Midway between two distances, or as near to it as numbers get; plus or minus infinity where everything or
+        nothing counts as similar.
 
     Examples
     --------
@@ -37,7 +40,7 @@ def similarity_threshold(
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy must be one of {', '.join(map(repr, STRATEGIES))}, got {strategy!r}")
-    if strategy.endswith("rate") and not (rate is not None and 0 <= rate <= 1):
+    if strategy.endswith("rate") and not (isinstance(rate, Real) and 0 <= rate <= 1):
         raise ValueError(f"rate must be between 0 and 1 for strategy {strategy!r}, got {rate!r}")
     goal = 0.0 if rate is None else float(rate)
     n_similar, n_other = int(similar.sum()), int((~similar).sum())
@@ -48,14 +51,17 @@ def similarity_threshold(
     ends = np.flatnonzero(np.append(ordered[1:] > ordered[:-1], True))  # a threshold cannot part ties
     found = np.append(0, np.cumsum(similar[order])[ends])
     wrong = np.append(0, np.cumsum(~similar[order])[ends])
-    above = np.append(ordered[ends[:-1] + 1], np.inf)
-    levels = np.append(ordered[0] - 1.0, np.where(np.isinf(above), np.inf, (ordered[ends] + above) / 2))
+    below, above = ordered[ends[:-1]], ordered[ends[:-1] + 1]
+    between = below / 2 + above / 2
+    levels = np.concatenate([[-np.inf], np.where((below <= between) & (between < above), between, below), [np.inf]])
     if strategy == "accuracy":
         best = int(np.argmax(found - wrong))
     elif strategy == "balanced_accuracy":
         best = int(np.argmax(found / n_similar - wrong / n_other))
     elif strategy == "true_positive_rate":
-        best = int(np.argmax(found >= goal * n_similar))
+        fewest = wrong[np.argmax(found / n_similar >= goal)]
+        best = int(np.flatnonzero(wrong == fewest)[-1])
     else:
-        best = int(np.flatnonzero(wrong <= goal * n_other)[-1])
+        most = found[np.flatnonzero(wrong / n_other <= goal)[-1]]
+        best = int(np.argmax(found == most))
     return float(levels[best])

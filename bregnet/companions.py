@@ -17,7 +17,7 @@ KINDS = ("within", "nca")
 
 def companion_generator(
     kind: str,
-    features: np.ndarray,
+    points: np.ndarray,
     unit: np.ndarray,
     pairs: np.ndarray,
     similar: np.ndarray,
@@ -30,9 +30,10 @@ def companion_generator(
     ----------
     kind : {"within", "nca"}
         The inverse covariance of differences between similar points, or neighbourhood components analysis.
-    features : ndarray of shape (n, d)
+    points : ndarray of shape (n, d)
+        Centred and of unit variance; features that are 0 throughout get no weight.
     unit : ndarray of shape (d,)
-        The scale of each feature.
+        The scale of each feature, which the generator is for.
     pairs : ndarray of shape (m, 2)
     similar : ndarray of shape (m,), bool
     classes : ndarray of shape (n,) or None
@@ -41,6 +42,7 @@ def companion_generator(
     Returns
     -------
     generator : Quadratic
+        In the original units.
 
     Examples
     --------
@@ -53,36 +55,43 @@ def companion_generator(
     """
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"companion must be None, 'within', 'nca' or a Generator, got {kind!r}")
-    scaled = features / unit
-    if kind == "within":
-        inverse = _within(scaled, pairs[similar], classes)
-    elif classes is None:
+    if kind == "nca" and classes is None:
         raise ValueError("companion='nca' needs class labels: use fit, or another companion")
+    matrix = np.zeros((points.shape[1], points.shape[1]))
+    varies = np.flatnonzero(points.any(0))
+    if len(varies) == 0:
+        return Quadratic(matrix)
+    points = points[:, varies]
+    if kind == "within":
+        metric = _within(points, pairs[similar], classes)
     else:
-        inverse = _neighbourhood_components(scaled, classes, random_state)
-    apart = scaled[pairs[~similar, 0]] - scaled[pairs[~similar, 1]]
-    mean = np.mean(((apart @ inverse) * apart).sum(1))
-    matrix = (MARGIN / mean if mean > 0 else 1.0) * inverse / np.outer(unit, unit)
-    return Quadratic((matrix + matrix.T) / 2)
+        metric = _neighbourhood_components(points, classes, random_state)
+    apart = points[pairs[~similar, 0]] - points[pairs[~similar, 1]]
+    mean = np.mean(((apart @ metric) * apart).sum(1))
+    metric = (MARGIN / mean if mean > 0 else 1.0) * (metric + metric.T) / 2
+    matrix[np.ix_(varies, varies)] = metric / unit[varies] / unit[varies, None]
+    return Quadratic(matrix)
 
 
-def _within(scaled: np.ndarray, similar: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
+def _within(points: np.ndarray, similar: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
     """Inverse of the shrunk covariance around class means, or of differences of similar pairs."""
     if classes is None:
-        residuals = scaled[similar[:, 0]] - scaled[similar[:, 1]]
+        residuals = points[similar[:, 0]] - points[similar[:, 1]]
     else:
         counts = np.bincount(classes)
-        means = np.stack([np.bincount(classes, column) / counts for column in scaled.T], axis=1)
-        residuals = scaled - means[classes]
+        means = np.stack([np.bincount(classes, column) / counts for column in points.T], axis=1)
+        residuals = points - means[classes]
     covariance = ledoit_wolf(residuals, assume_centered=True)[0]
-    floor = 1e-6 * max(np.trace(covariance) / len(covariance), 1e-300)
-    return np.linalg.inv(covariance + floor * np.eye(len(covariance)))
+    level = np.trace(covariance) / len(covariance)
+    if level == 0:  # similar points are equal
+        return np.eye(len(covariance))
+    return np.linalg.inv(covariance / level + 1e-6 * np.eye(len(covariance)))
 
 
 def _neighbourhood_components(
-    scaled: np.ndarray, classes: np.ndarray, random_state: int | np.random.RandomState | None
+    points: np.ndarray, classes: np.ndarray | None, random_state: int | np.random.RandomState | None
 ) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # its default 50 iterations are a sensible early stop
-        components = NeighborhoodComponentsAnalysis(random_state=random_state).fit(scaled, classes).components_
+        components = NeighborhoodComponentsAnalysis(random_state=random_state).fit(points, classes).components_
     return components.T @ components

@@ -30,6 +30,7 @@ from bregnet.partition import Merged, class_cells, kmeans_cells, merge_duplicate
 from bregnet.problems.bregman import BregmanLearning, Labels, Pairs, Supervision, Triplets
 
 CALIBRATION_PAIRS = 250_000  # of observations, at most, to set the threshold by
+PAIR_ELEMENTS = 1 << 24  # of their features that are held at once
 SCORE_ROWS = 2048  # queries whose divergences are held at once
 
 
@@ -309,6 +310,7 @@ class PBDL(SolverEstimator):
         strictness = check.at_least_zero("strictness", self.strictness)
         units = Standardisation.of(features)
         level = self._penalty_level(units, device)
+        companion = self._companion(features, units, told)
         merged = merge_duplicates(units.points(features))
         if told.classes is not None:
             merged = in_groups(merged, told.classes)
@@ -322,18 +324,20 @@ class PBDL(SolverEstimator):
         self._keep_state(geometry, solution.state)
         scale = units.unit if self.standardize else np.ones_like(units.unit)
         slopes, intercepts = units.original(solution.pieces[0].cpu().numpy(), level=0.0)
-        self.function_ = MaxAffine(slopes, intercepts, temperature=temperature, strictness=strictness / scale**2)
+        self.function_ = MaxAffine(slopes, intercepts, temperature=temperature, strictness=strictness / scale / scale)
         self.feature_bounds_ = np.abs(slopes).max(0) * scale
-        companion = self._companion(features, units, told)
         self.divergence_ = BregmanDivergence(self.function_ if companion is None else self.function_ + companion)
-        self.calibrate(
-            features[told.points],
-            features[told.tangents],
-            told.similar,
-            strategy="balanced_accuracy" if self.balanced else "accuracy",
-        )
-        self._record(solution.result)
+        strategy = "balanced_accuracy" if self.balanced else "accuracy"
+        self.threshold_ = similarity_threshold(self._told_distances(features, told), told.similar, strategy)
+        self._record(solution.result, depth=2)
         return self
+
+    def _told_distances(self, features: np.ndarray, told: _Told) -> np.ndarray:
+        """Divergences of the pairs that set the threshold, some at a time: with many features they are large."""
+        step = max(1, PAIR_ELEMENTS // features.shape[1])
+        starts = range(0, len(told.points), step)
+        parts = [(told.points[at : at + step], told.tangents[at : at + step]) for at in starts]
+        return np.concatenate([self.divergence_.paired(features[rows], features[others]) for rows, others in parts])
 
     def _cells(self, merged: Merged, told: _Told, n_pieces: int) -> np.ndarray:
         counts = merged.counts.astype(float)
@@ -342,7 +346,7 @@ class PBDL(SolverEstimator):
         return class_cells(merged.points, majority(merged, told.classes), n_pieces, counts, self.random_state)
 
     def _sampled_pairs(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs of different rows: all of them, or many at random, with some that are similar."""
+        """Pairs of different rows: all of them, or many at random, with some of both kinds."""
         n = len(classes)
         if n * (n - 1) <= CALIBRATION_PAIRS:
             tangents, points = np.nonzero(~np.eye(n, dtype=bool))
@@ -350,10 +354,12 @@ class PBDL(SolverEstimator):
         seed = check_random_state(self.random_state)
         tangents = seed.randint(n, size=CALIBRATION_PAIRS)
         points = (tangents + 1 + seed.randint(n - 1, size=CALIBRATION_PAIRS)) % n
-        if (classes[tangents] != classes[points]).all():
-            order = np.argsort(classes, kind="stable")
-            together = np.flatnonzero(np.diff(classes[order]) == 0)
-            tangents, points = np.append(tangents, order[together]), np.append(points, order[together + 1])
+        order = np.argsort(classes, kind="stable")
+        together = classes[order[:-1]] == classes[order[1:]]
+        for kind in (True, False):
+            if not ((classes[tangents] == classes[points]) == kind).any():
+                at = np.flatnonzero(together == kind)
+                tangents, points = np.append(tangents, order[at]), np.append(points, order[at + 1])
         return tangents, points
 
     def _companion(self, features: np.ndarray, units: Standardisation, told: _Told) -> Generator | None:
@@ -361,10 +367,13 @@ class PBDL(SolverEstimator):
         if self.companion is None:
             return None
         if isinstance(self.companion, Generator):
+            known, n_features = self.companion.n_features, features.shape[1]
+            if known not in (None, n_features):
+                raise ValueError(f"companion must be for the {n_features} features of X, got one for {known}")
             return weight * self.companion
         pairs = np.stack([told.tangents, told.points], axis=1)
         return weight * companion_generator(
-            self.companion, features, units.unit, pairs, told.similar, told.classes, self.random_state
+            self.companion, units.points(features), units.unit, pairs, told.similar, told.classes, self.random_state
         )
 
     def _checked(self, X: Array) -> Array:

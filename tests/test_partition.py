@@ -1,5 +1,8 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans
 
 from bregnet import partition
 
@@ -24,3 +27,56 @@ def test_cells_are_numbered_without_gaps(mini_batch, monkeypatch):
     own = np.linalg.norm(X - centres[cells], axis=1).mean()
     other = np.linalg.norm(X - centres[np.roll(cells, 1)], axis=1).mean()
     assert own < other / 3
+
+
+def clustered(n=200, n_classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    classes = rng.permutation(np.arange(n) % n_classes)
+    return rng.standard_normal((n, 2)), classes
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.data())
+@settings(max_examples=200, deadline=None)
+def test_shares_add_up_and_follow_the_sizes(sizes, data):
+    sizes = np.array(sizes)
+    total = data.draw(st.integers(len(sizes), sizes.sum()))
+    shares = partition._shares(sizes, total)
+    assert shares.sum() == total
+    assert ((shares >= 1) & (shares <= sizes)).all()
+    order = np.argsort(sizes, kind="stable")
+    assert (np.diff(shares[order]) >= -1).all()  # a larger class is at most one cell short of a smaller one
+    exact = total * sizes / sizes.sum()
+    assert (np.abs(shares - exact) < 1)[exact >= len(sizes)].all() or (exact < 1).any()
+
+
+@given(seed=st.integers(0, 100), n_classes=st.integers(1, 5), each=st.integers(2, 8))
+@settings(max_examples=20, deadline=None)
+def test_no_cell_mixes_classes_where_there_are_enough(seed, n_classes, each):
+    X, classes = clustered(120, n_classes, seed)
+    cells = partition.class_cells(X, classes, each * n_classes, np.ones(120), seed)
+    assert sorted(set(cells)) == list(range(each * n_classes))
+    for cell in range(cells.max() + 1):
+        assert len(set(classes[cells == cell])) == 1
+
+
+def test_cells_of_a_class_are_compact():
+    X, classes = clustered(300, 3)
+    cells = partition.class_cells(X, classes, 30, np.ones(300), 0)
+    assert [len(set(cells[classes == label])) for label in range(3)] == [10, 10, 10]
+    spread = np.mean([np.square(X[cells == k] - X[cells == k].mean(0)).sum() for k in range(30)])
+    inside = classes == 0
+    alone = KMeans(10, n_init=1, random_state=0).fit(X[inside]).inertia_ / 10
+    assert spread == pytest.approx(alone, rel=0.3)
+
+
+def test_many_tiny_classes_are_cut_by_plain_k_means():
+    X, classes = clustered(60, 20)
+    cells = partition.class_cells(X, classes, 30, np.ones(60), 0)
+    np.testing.assert_array_equal(cells, partition.kmeans_cells(X, 30, np.ones(60), 0))
+
+
+def test_weights_draw_the_cells():
+    X = np.array([[0.0], [1.0], [2.0], [10.0], [11.0], [12.0]])
+    light, heavy = np.ones(6), np.array([1.0, 1.0, 1.0, 1e4, 1e4, 1e4])
+    assert len(set(partition.class_cells(X, np.zeros(6, int), 2, light, 0)[:3])) == 1
+    assert len(set(partition.class_cells(X, np.zeros(6, int), 3, heavy, 0)[3:])) > 1

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from bregnet.admm.geometry import Geometry
-from bregnet.admm.margins import MARGIN as HINGE
+from bregnet.admm.margins import Hinges
 from bregnet.admm.prox import Penalty
 
 STEP_BACK = 0.98  # how much of the way to the boundary is gone
 START_COMPLEMENTARITY = 20.0  # sum of slacks times multipliers at the start, in units of the objective
-TINY = 1e-300
 MARGIN = 0.5  # of the mean slack, added to every slack at the start
 
 
@@ -37,14 +36,14 @@ class Interior(Protocol):
     def curvature(self) -> Tensor:
         """Second derivative of the loss in each fitted value, (n,)."""
 
-    def slack_weights(self) -> tuple[Tensor, Tensor] | None:
-        """P and M of the loss P s + M max(0, 2 - s) on every slack, (K, n) each; None where there is none."""
+    def slack_loss(self) -> tuple[Tensor, Hinges] | None:
+        """Weights P (K, n) of the slacks, and hinges on them; None where slacks cost nothing."""
 
     def primal(self, pieces: Tensor) -> tuple[float, Tensor]:
         """Value of the functions these pieces define, and the pieces after cheap improvements."""
 
-    def dense_bound(self, multipliers: Tensor, theta: Tensor) -> float:
-        """Bound from multipliers mu (Q, K, n) of the constraints and theta (n,) of the data term."""
+    def dense_bound(self, multipliers: Tensor, theta: Tensor, hinges: Tensor) -> float:
+        """Bound from multipliers mu (Q, K, n) of the constraints, theta (n,) of the data term and (H,) of hinges."""
 
 
 @dataclass
@@ -57,18 +56,18 @@ class _Barrier:
         s >= 0.
     upper, lower : Tensor of shape (Q, K, d)
         Both ends of |a_kl| <= L_l.
-    hinge, over : Tensor of shape (Q, K, n), or empty
-        z >= 0 and z + s - 2 >= 0: what a slack is short of its margin.
+    short, over : Tensor of shape (H,)
+        z >= 0 and z + e - margin >= 0: what a hinge is short of its margin.
     """
 
     pairs: Tensor
     upper: Tensor
     lower: Tensor
-    hinge: Tensor
+    short: Tensor
     over: Tensor
 
     def __iter__(self) -> Iterator[Tensor]:
-        return iter((self.pairs, self.upper, self.lower, self.hinge, self.over))
+        return iter((self.pairs, self.upper, self.lower, self.short, self.over))
 
     def map(self, other: _Barrier, combine: Callable[[Tensor, Tensor], Tensor]) -> _Barrier:
         return _Barrier(*(combine(a, b) for a, b in zip(self, other, strict=True)))
@@ -95,23 +94,23 @@ class InteriorPoint:
         own = torch.zeros((geometry.n_pieces, geometry.n_points), dtype=torch.bool, device=lifted.device)
         own[geometry.cells, torch.arange(geometry.n_points, device=lifted.device)] = True
         self._own = own
-        weights = problem.slack_weights()
-        self._pull = lifted.new_zeros(()) if weights is None else weights[0].masked_fill(own, 0)[None]
-        self._push = lifted.new_zeros((len(problem.signs), 0, 0)) if weights is None else weights[1][None].clone()
-        self._idle = (self._push <= 0) | (own if weights is not None else False)  # slacks without a margin
-        self._push[self._idle] = 0
+        loss = problem.slack_loss()
+        self._pull = lifted.new_zeros(()) if loss is None else loss[0].masked_fill(own, 0)
+        self.hinges = None if loss is None else loss[1]
+        self._push = lifted.new_zeros(0) if loss is None else loss[1].weights
         self._signs = torch.tensor(problem.signs, dtype=lifted.dtype, device=lifted.device)
         self.pieces = pieces.clone()
-        self._count = (
-            len(problem.signs) * int((~own).sum()) + 2 * pieces[..., :-1].numel() + 2 * int((~self._idle).sum())
-        )
+        self._count = len(problem.signs) * int((~own).sum()) + 2 * pieces[..., :-1].numel() + 2 * len(self._push)
         mean = lifted.new_tensor(START_COMPLEMENTARITY * problem.primal(pieces)[0] / self._count)
         self.levels = self._centred_levels(mean)
         self._start_slacks(mean)
         self.multipliers = _Barrier(*(mean / s for s in self.slacks))
         self.multipliers.pairs[:, own] = 0
-        for hinge in (self.multipliers.hinge, self.multipliers.over):
-            hinge.copy_(self._push / 2)
+        self.multipliers.short, self.multipliers.over = self._push / 2, self._push / 2
+
+    def _hinged(self, pairs: Tensor) -> Tensor:
+        """e, what hinges act on, for slacks or changes of them; a piece has no slack at its own points, (H,)."""
+        return self._push if self.hinges is None else self.hinges.values(pairs[0].masked_fill(self._own, 0))
 
     def _start_slacks(self, mean: Tensor) -> None:
         """Slacks clear of the boundary by a common margin; they grow true as steps are taken."""
@@ -121,11 +120,14 @@ class InteriorPoint:
         for ends, reach in ((self.slacks.upper, self._reach_upper), (self.slacks.lower, self._reach_lower)):
             ends.clamp_min_((1 - reach) * MARGIN * ends.abs().mean())  # a forced end may start at 0
         self.slacks.pairs[:, self._own] = 1
-        if self._push.numel():
-            room = 2 * mean / self._push.masked_fill(self._idle, 1)
-            self._short = (HINGE - self.slacks.pairs).clamp_min(0) + room  # z
-            self.slacks.hinge = self._short.masked_fill(self._idle, 1)
-            self.slacks.over = (self._short + self.slacks.pairs - HINGE + room).masked_fill(self._idle, 1)
+        room = 2 * mean / self._push
+        short = self._margin - self._hinged(self.slacks.pairs)
+        self.slacks.short = short.clamp_min(0) + room
+        self.slacks.over = self.slacks.short - short + room
+
+    @property
+    def _margin(self) -> float:
+        return 0.0 if self.hinges is None else self.hinges.margin
 
     def _centred_levels(self, mean: Tensor) -> Tensor:
         """Levels L whose multipliers, mean / slack, add up to alpha: found by halving an interval."""
@@ -175,26 +177,27 @@ class InteriorPoint:
     def certify(self) -> tuple[float, Tensor, float]:
         """Objective and pieces of the current function, and a certified bound."""
         objective, pieces = self.problem.primal(self.pieces)
-        multipliers = self.multipliers.pairs - self._pull
-        if self._push.numel():
-            multipliers = multipliers + self.multipliers.over
-        return objective, pieces, self.problem.dense_bound(multipliers, self._theta())
+        multipliers = self._with_hinges(self.multipliers.pairs, self.multipliers.over)
+        return objective, pieces, self.problem.dense_bound(multipliers, self._theta(), self.multipliers.over)
+
+    def _with_hinges(self, pairs: Tensor, hinges: Tensor) -> Tensor:
+        """What the constraints of pairs add up to: their own values, those of hinges, and the pull."""
+        if self.hinges is None:
+            return pairs
+        return pairs + self.hinges.spread(hinges, pairs[0]).masked_fill(self._own, 0) - self._pull
 
     def step(self) -> None:
         """A predictor-corrector step (Mehrotra)."""
         slack, mult = self.slacks, self.multipliers
         missing = slack.map(self._slacks(self.pieces, self.levels), torch.sub)
-        hinged = self._push.numel() > 0
-        if hinged:
-            missing.hinge = torch.zeros_like(slack.hinge)
-            missing.over = (slack.over - (slack.hinge + slack.pairs - HINGE)).masked_fill(self._idle, 0)
+        missing.short = torch.zeros_like(slack.short)
+        missing.over = slack.over - (slack.short + self._hinged(slack.pairs) - self._margin)
         weights = mult.map(slack, torch.div)
         weights.pairs[:, self._own] = 0
-        # the share of a margin's constraint that its hinge z does not take up
-        share = weights.hinge / (weights.hinge + weights.over).clamp_min(TINY)
+        # z takes up a part of its hinge's constraint; the rest bears on the slacks
+        share = weights.short / (weights.short + weights.over)
         stiff = share * weights.over
-        total_weights = replace(weights, pairs=weights.pairs + stiff) if hinged else weights
-        system = _system(self, total_weights)
+        system = _system(self, weights, stiff)
         pull_of_data = self.geometry.cell_sum(self._theta()[:, None] * self.geometry.lifted)
         loss = -self._signs[:, None, None] * pull_of_data
         level_gradient = self.problem.penalty.level.expand_as(self.levels)
@@ -204,23 +207,18 @@ class InteriorPoint:
             goal = aim.map(slack, torch.div)
             goal.pairs[:, self._own] = 0
             pull = _Barrier(*(g + w * r for g, w, r in zip(goal, weights, missing, strict=True)))
-            pairs = pull.pairs - self._pull
-            if hinged:
-                goal.hinge[self._idle] = goal.over[self._idle] = 0
-                given = share * goal.over - (1 - share) * (goal.hinge - self._push)
-                pairs = pairs + given + stiff * (missing.over + missing.pairs)
-            pieces, levels = self._adjoint(pairs, pull.upper, pull.lower)
+            given = share * goal.over - (1 - share) * (goal.short - self._push)
+            hinges = given + stiff * (missing.over + self._hinged(missing.pairs))
+            pieces, levels = self._adjoint(self._with_hinges(pull.pairs, hinges), pull.upper, pull.lower)
             step_pieces, step_levels = system.solve(-(loss + pieces), -(level_gradient + levels))
             moved = self._slacks(step_pieces, step_levels).map(missing, torch.sub)
             moved.pairs[:, self._own] = 0
-            if hinged:
-                change = moved.pairs - missing.over
-                both = (weights.hinge + weights.over).clamp_min(TINY)
-                moved.hinge = (goal.hinge + goal.over - self._push - weights.over * change) / both
-                moved.hinge[self._idle] = 0
-                moved.over = (moved.hinge + change).masked_fill(self._idle, 0)
-            change_of = _Barrier(*(g - m - w * d for g, m, w, d in zip(goal, mult, weights, moved, strict=True)))
-            return step_pieces, step_levels, moved, change_of
+            raised = self._hinged(moved.pairs) - missing.over
+            wanting = goal.short + goal.over - self._push - weights.over * raised
+            moved.short = wanting / (weights.short + weights.over)
+            moved.over = moved.short + raised
+            change = _Barrier(*(g - m - w * d for g, m, w, d in zip(goal, mult, weights, moved, strict=True)))
+            return step_pieces, step_levels, moved, change
 
         zero = _Barrier(*(torch.zeros((), dtype=total.dtype, device=total.device).expand_as(s) for s in slack))
         _, _, moved, change = direction(zero)
@@ -324,9 +322,9 @@ class _OwnPieceSystem:
 
 
 class _CellSystem:
-    """Newton equations in all pieces at once, for few pieces."""
+    """Newton equations in all pieces at once, for few pieces, or where hinges couple the slopes of several."""
 
-    def __init__(self, method: InteriorPoint, weights: _Barrier) -> None:
+    def __init__(self, method: InteriorPoint, weights: _Barrier, stiff: Tensor | None = None) -> None:
         geometry = method.geometry
         lifted, n_pieces = geometry.lifted, geometry.n_pieces
         size, d = lifted.shape[1], geometry.dimension
@@ -359,7 +357,24 @@ class _CellSystem:
             for p in range(n_sets):
                 part = method._signs[q] * method._signs[p] * data
                 matrix[q * each : (q + 1) * each, p * each : (p + 1) * each] += part
+        if stiff is not None:
+            gradients = self._hinge_gradients(method)
+            matrix[:each, :each] += gradients.T @ (stiff[:, None] * gradients)
         self._factor = _cholesky(matrix)
+
+    @staticmethod
+    def _hinge_gradients(method: InteriorPoint) -> Tensor:
+        """Gradient of what each hinge acts on, in the pieces, (H, K (d + 1))."""
+        geometry, hinges = method.geometry, method.hinges
+        assert hinges is not None
+        assert hinges.lowered is not None
+        out = geometry.lifted.new_zeros((len(hinges.weights), geometry.n_pieces, geometry.lifted.shape[1]))
+        index = torch.arange(len(out), device=out.device)
+        for numbers, sign in ((hinges.raised, 1), (hinges.lowered, -1)):
+            rows, columns = numbers // geometry.n_points, numbers % geometry.n_points
+            out.index_put_((index, geometry.cells[columns]), sign * geometry.lifted[columns], accumulate=True)
+            out.index_put_((index, rows), -sign * geometry.lifted[columns], accumulate=True)
+        return out.flatten(1)
 
     def solve(self, pieces: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
         right = torch.cat([pieces.reshape(-1), levels.reshape(-1)])
@@ -367,22 +382,28 @@ class _CellSystem:
         return solution[: pieces.numel()].reshape(pieces.shape), solution[pieces.numel() :].reshape(levels.shape)
 
 
-def system_size(geometry: Geometry, n_sets: int) -> int:
-    """Unknowns of the Newton equations after elimination."""
-    each = geometry.n_points if geometry.own_piece else geometry.n_pieces * geometry.lifted.shape[1]
+def system_size(geometry: Geometry, n_sets: int, coupled: bool = False) -> int:
+    """Unknowns of the Newton equations after elimination; `coupled`: hinges couple the slopes of several pieces."""
+    eliminates = geometry.own_piece and not coupled
+    each = geometry.n_points if eliminates else geometry.n_pieces * geometry.lifted.shape[1]
     return n_sets * (each + geometry.dimension)
 
 
-def working_elements(geometry: Geometry, n_sets: int) -> int:
+def working_elements(geometry: Geometry, n_sets: int, coupled: bool = False) -> int:
     """Numbers in the largest array of a step."""
-    if geometry.own_piece:
+    if geometry.own_piece and not coupled:
         return n_sets * geometry.n_points**2 * geometry.dimension
     return max(geometry.n_points, geometry.n_pieces**2) * geometry.lifted.shape[1] ** 2
 
 
-def _system(method: InteriorPoint, weights: _Barrier) -> _OwnPieceSystem | _CellSystem:
-    kind = _OwnPieceSystem if method.geometry.own_piece else _CellSystem
-    return kind(method, weights)
+def _system(method: InteriorPoint, weights: _Barrier, stiff: Tensor) -> _OwnPieceSystem | _CellSystem:
+    """The Newton equations, with the stiffness (H,) of hinges."""
+    hinges = method.hinges
+    if hinges is None or hinges.lowered is None:
+        if hinges is not None:
+            weights = replace(weights, pairs=weights.pairs + hinges.spread(stiff, weights.pairs[0]))
+        return (_OwnPieceSystem if method.geometry.own_piece else _CellSystem)(method, weights)
+    return _CellSystem(method, weights, stiff)
 
 
 def _cholesky(matrix: Tensor) -> Tensor:

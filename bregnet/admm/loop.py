@@ -320,7 +320,7 @@ def solve(problem: Problem, options: Options, *, kernel: Kernel | None = None, s
         if problem.newton and isinstance(problem, Interior) and not tracker.done and iteration < options.max_iter:
             # the best function may have lost pieces that are active nowhere
             pieces = tracker.pieces if tracker.pieces.shape == work.pieces.shape else work.pieces
-            small = working_elements(problem.geometry, problem.n_sets) <= SERIAL_ELEMENTS
+            small = working_elements(problem.geometry, problem.n_sets, problem.coupled) <= SERIAL_ELEMENTS
             with single_threaded_torch if small else nullcontext():
                 n_interior = _finish(InteriorPoint(problem, pieces), tracker, options, iteration)
             iteration += n_interior
@@ -339,7 +339,8 @@ def _ends_by_newton(problem: Problem, options: Options) -> bool:
         limit = SMALL_SYSTEM if coarse else LARGE_SYSTEM
         if problem.polished and coarse:  # a degenerate linear program, where ADMM is slow
             limit, most = LARGE_SYSTEM, COARSE_ELEMENTS
-    size, elements = (measure(problem.geometry, problem.n_sets) for measure in (system_size, working_elements))
+    of = problem.geometry, problem.n_sets, problem.coupled
+    size, elements = system_size(*of), working_elements(*of)
     return problem.newton and size <= limit and elements <= most
 
 

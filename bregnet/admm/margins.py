@@ -18,6 +18,38 @@ def pulled(state: Tensor, pull: Tensor | float, push: Tensor | float) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Hinges:
+    """sum_h weight_h max(0, margin - e_h), where e_h is a slack or the difference of two.
+
+    Parameters
+    ----------
+    weights : Tensor of shape (H,)
+    raised : Tensor of shape (H,), int64
+        Number of the slack, counted row by row through the (K, n) of them, that should be large.
+    lowered : Tensor of shape (H,), int64, or None
+        Number of the slack that is taken off.
+    margin : float
+    """
+
+    weights: Tensor
+    raised: Tensor
+    lowered: Tensor | None
+    margin: float
+
+    def values(self, slacks: Tensor) -> Tensor:
+        """e_h for slacks (K, n)."""
+        flat = slacks.reshape(-1)
+        return flat[self.raised] if self.lowered is None else flat[self.raised] - flat[self.lowered]
+
+    def spread(self, values: Tensor, slacks: Tensor) -> Tensor:
+        """The adjoint: values (H,) added up at the slacks, (K, n)."""
+        flat = torch.zeros_like(slacks).reshape(-1).index_add_(0, self.raised, values)
+        if self.lowered is not None:
+            flat.index_add_(0, self.lowered, -values)
+        return flat.reshape(slacks.shape)
+
+
+@dataclass(frozen=True)
 class Margins:
     """Weights P and M of the loss P s + M max(0, MARGIN - s) on every slack.
 

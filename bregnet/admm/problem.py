@@ -44,8 +44,8 @@ class Multipliers:
 class DenseMultipliers(Multipliers):
     """Multipliers given as one matrix (K, n)."""
 
-    def __init__(self, matrix: Tensor) -> None:
-        self._matrix = matrix
+    def __init__(self, matrix: Tensor, losses: Tensor | None = None) -> None:
+        self._matrix, self._losses = matrix, losses
 
     def tiles(self) -> Iterator[tuple[slice, Tensor]]:
         """All at once."""
@@ -54,6 +54,11 @@ class DenseMultipliers(Multipliers):
     def of_entries(self, entries: Entries) -> Tensor:
         """Those of the chosen entries, (E,)."""
         return self._matrix[entries.rows, entries.columns]
+
+    def of_losses(self) -> Tensor:
+        """Those of losses that couple entries, (T,)."""
+        assert self._losses is not None
+        return self._losses
 
 
 class Problem(ABC):
@@ -73,6 +78,8 @@ class Problem(ABC):
         Whether the value jumps where pieces tie, so that pieces must first be made to keep their points.
     newton : bool
         Whether the interior-point method can finish it.
+    coupled : bool
+        Whether its loss couples the slopes of several pieces.
     """
 
     step_scale: float = 30.0
@@ -80,6 +87,7 @@ class Problem(ABC):
     entries: Entries | None = None
     polished: bool = False
     newton: bool = False
+    coupled: bool = False
 
     def __init__(self, geometry: Geometry, penalty: Penalty, n_sets: int) -> None:
         self.geometry = geometry

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bregnet.admm.entries import Entries, PairEntries, TripletEntries
 from bregnet.admm.geometry import Geometry
-from bregnet.admm.margins import MARGIN, Margins
+from bregnet.admm.margins import MARGIN, Hinges, Margins
 from bregnet.admm.normal import NormalEquations
 from bregnet.admm.problem import DenseMultipliers, Multipliers, Problem
 from bregnet.admm.prox import Penalty
@@ -52,9 +52,9 @@ class Supervision(ABC):
     margins: Margins | None = None
     entries: Entries | None = None
 
-    def slack_weights(self) -> tuple[Tensor, Tensor] | None:
-        """P and M on every slack, (K, n) each; None where the loss couples slacks."""
-        return None
+    @abstractmethod
+    def slack_loss(self) -> tuple[Tensor, Hinges]:
+        """Weights P (K, n) of the slacks, and hinges on them."""
 
     @abstractmethod
     def loss(self, tangents: Tangents, scales: Tensor) -> Tensor:
@@ -97,10 +97,11 @@ class Labels(Supervision):
         everyone = in_cells.sum(1)[:, None] * self._histograms.sum(1)
         return Margins(self._pull * similar, self._push * (everyone - similar).clamp_min(0), self._sizes)
 
-    def slack_weights(self) -> tuple[Tensor, Tensor]:
+    def slack_loss(self) -> tuple[Tensor, Hinges]:
         """P and M on every slack."""
         assert self.margins is not None
-        return self.margins.at(slice(None))
+        pull, push = self.margins.at(slice(None))
+        return pull, _hinges_of(self._geometry, push)
 
     def loss(self, tangents: Tangents, scales: Tensor) -> Tensor:
         """sum_ij P_ij D(x_j, x_i) + M_ij max(0, 2 - D(x_j, x_i))."""
@@ -155,12 +156,12 @@ class Pairs(Supervision):
         total.index_add_(1, inverse, torch.stack([pull, push]))
         self.entries: PairEntries = PairEntries(rows, columns, *total)
 
-    def slack_weights(self) -> tuple[Tensor, Tensor]:
-        """P and M on every slack."""
+    def slack_loss(self) -> tuple[Tensor, Hinges]:
+        """P and M on the given pairs."""
         shape = 2, self._geometry.n_pieces, self._geometry.n_points
         out = torch.zeros(shape, dtype=self._pull.dtype, device=self._pull.device)
         out[:, self.entries.rows, self.entries.columns] = torch.stack([self.entries.pull, self.entries.push])
-        return out[0], out[1]
+        return out[0], _hinges_of(self._geometry, out[1])
 
     def loss(self, tangents: Tangents, scales: Tensor) -> Tensor:
         """The weighted sum over the pairs."""
@@ -200,6 +201,14 @@ class Triplets(Supervision):
         near, far = inverse.chunk(2)
         self.entries: TripletEntries = TripletEntries(rows, columns, near, far, weights)
 
+    def slack_loss(self) -> tuple[Tensor, Hinges]:
+        """A hinge on the difference of two slacks for each triplet."""
+        geometry, entries = self._geometry, self.entries
+        numbers = entries.rows * geometry.n_points + entries.columns
+        near, far = numbers[entries.ends]
+        free = geometry.lifted.new_zeros((geometry.n_pieces, geometry.n_points))
+        return free, Hinges(self._weights, far, near, 1.0)
+
     def loss(self, tangents: Tangents, scales: Tensor) -> Tensor:
         """sum weight max(0, 1 + D(positive, anchor) - D(negative, anchor))."""
         anchors, positives, negatives = self._triplets.unbind(1)
@@ -208,18 +217,30 @@ class Triplets(Supervision):
 
     def raised(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
         """mu >= the multipliers of triplets in which a slack is the far one, minus those where it is the near one."""
-        short = multipliers.of_losses()
+        short = self._shortfalls(multipliers)
         floor = self.entries.gather(torch.stack([-short, short]))
         return raise_entries(self.entries, floor, rows, tile)
 
     def dual_value(self, multipliers: Multipliers, scale: float) -> float:
         """The multipliers of the triplets, scaled with the others."""
-        return scale * float(multipliers.of_losses().sum())
+        return scale * float(self._shortfalls(multipliers).sum())
+
+    def _shortfalls(self, multipliers: Multipliers) -> Tensor:
+        """Multipliers of the triplets, each between 0 and its weight."""
+        return multipliers.of_losses().clamp_min(0).minimum(self._weights)
 
 
 def _short(push: Tensor, divergence: Tensor) -> Tensor:
     """sum M max(0, 2 - D)."""
     return (push * (MARGIN - divergence).clamp_min_(0)).sum()
+
+
+def _hinges_of(geometry: Geometry, push: Tensor) -> Hinges:
+    """A hinge on every slack that is pushed; a piece has no slack at its own points."""
+    apart = push.clone()
+    apart[own_entries(geometry, slice(0, geometry.n_pieces))] = 0
+    pushed = torch.nonzero(apart.reshape(-1)).squeeze(1)
+    return Hinges(apart.reshape(-1)[pushed], pushed, None, MARGIN)
 
 
 def own_entries(geometry: Geometry, rows: slice) -> tuple[Tensor, Tensor]:
@@ -257,12 +278,13 @@ class BregmanLearning(Problem):
 
     step_scale = 10.0
     polished = True
+    newton = True
 
     def __init__(self, geometry: Geometry, penalty: Penalty, supervision: Supervision) -> None:
         super().__init__(geometry, penalty, 1)
         self.supervision = supervision
         self.margins, self.entries = supervision.margins, supervision.entries
-        self.newton = not isinstance(supervision, Triplets)  # they couple the slopes of pieces
+        self.coupled = isinstance(supervision, Triplets)
 
     signs = (1,)
 
@@ -276,13 +298,13 @@ class BregmanLearning(Problem):
         """There is no data term."""
         return self.targets
 
-    def slack_weights(self) -> tuple[Tensor, Tensor] | None:
-        """P and M on every slack."""
-        return self.supervision.slack_weights()
+    def slack_loss(self) -> tuple[Tensor, Hinges]:
+        """Weights of the slacks, and hinges on them."""
+        return self.supervision.slack_loss()
 
-    def dense_bound(self, multipliers: Tensor, theta: Tensor) -> float:
-        """Bound from multipliers (1, K, n) of all slacks."""
-        return self.bound((DenseMultipliers(multipliers[0]),), multipliers, multipliers, repairs=0)
+    def dense_bound(self, multipliers: Tensor, theta: Tensor, hinges: Tensor) -> float:
+        """Bound from multipliers (1, K, n) of all slacks and (H,) of hinges."""
+        return self.bound((DenseMultipliers(multipliers[0], hinges),), multipliers, multipliers, repairs=0)
 
     @property
     def trivial_bound(self) -> float:

@@ -123,10 +123,10 @@ class LeastSquares(Problem):
         """Second derivative of the loss in each fitted value."""
         return 2 / self._total * self.geometry.weights
 
-    def slack_weights(self) -> None:
-        """Slacks are free of loss."""
+    def slack_loss(self) -> None:
+        """Slacks cost nothing."""
 
-    def dense_bound(self, multipliers: Tensor, theta: Tensor) -> float:
+    def dense_bound(self, multipliers: Tensor, theta: Tensor, hinges: Tensor) -> float:
         """Bound from multipliers (Q, K, n) of all constraints."""
         geometry, lifted = self.geometry, self.geometry.lifted
         each = zip(self.signs, multipliers, strict=True)

@@ -8,7 +8,9 @@ from bregnet.admm import fused, kernels
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.kernels import FusedKernel, TiledKernel, choose_kernel
 from bregnet.admm.loop import State, _Iteration
+from bregnet.admm.margins import Margins
 from bregnet.admm.prox import Penalty
+from bregnet.problems.bregman import BregmanLearning, Labels
 from bregnet.problems.convex import ConvexRegression
 from bregnet.problems.dc import DCRegression
 
@@ -26,6 +28,16 @@ def problem_of(geometry, dc=False, alpha=0.01):
     level = torch.full((geometry.dimension,), alpha, dtype=torch.float64, device=targets.device)
     penalty = Penalty(level)
     return (DCRegression if dc else ConvexRegression)(geometry, targets - targets.mean(), penalty)
+
+
+def margins_of(geometry):
+    """Points in three groups: similar to their own, dissimilar to the next, both at once for the third."""
+    n = geometry.n_points
+    sizes = torch.tensor([n // 4, n // 2, n - n // 4 - n // 2])
+    generator = torch.Generator().manual_seed(5)
+    weights = torch.rand(2, geometry.n_pieces, 3, dtype=torch.float64, generator=generator)
+    weights[0, :, 0] = weights[1, :, 1] = 0
+    return Margins(*weights, sizes)
 
 
 def iterate(problem, kernel, n_steps):
@@ -46,6 +58,39 @@ def test_both_kernels_make_the_same_iterates(n, d, n_pieces, dc):
     torch.testing.assert_close(ours.pieces, torchs.pieces, rtol=1e-9, atol=1e-9)
     for mine, other in zip(ours.state.slacks, torchs.state.slacks, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_pass_with_margins_is_what_it_says(dtype, monkeypatch):
+    monkeypatch.setattr(kernels, "TILE_ELEMENTS", 1000)
+    n, d, rho = fused.POINT_BLOCK + 77, 6, 0.7
+    geometry = geometry_of(n, d, 9)
+    margins = margins_of(geometry)
+    pull, push = (weight / rho for weight in margins.at(slice(None)))
+    generator = torch.Generator().manual_seed(3)
+    pieces = torch.randn(9, d + 1, dtype=torch.float64, generator=generator)
+    start = 2 * torch.randn(9, n, dtype=torch.float64, generator=generator)
+    fitted = geometry.fitted(pieces)
+
+    def slack(state):  # each case of the prox on its own
+        free = (-state - pull).clamp_min(0)
+        pushed = (-state - pull + push).clamp_min(0)
+        return torch.where(free >= 2, free, pushed.clamp_max(2))
+
+    expected = start + 1.7 * (pieces @ geometry.lifted.T - fitted + slack(start))
+    total = expected + 2 * slack(expected)
+    tolerance = {"rtol": 1e-4, "atol": 3e-3} if dtype == torch.float32 else {"rtol": 1e-10, "atol": 1e-10}
+    for kind in (FusedKernel, TiledKernel):
+        state = start.to(dtype, copy=True)
+        kernel = kind(geometry, dtype, margins)
+        kernel.start(rho)
+        moments = kernel.advance(state, pieces, fitted, 1.7)
+        torch.testing.assert_close(state.double(), expected, **tolerance)
+        torch.testing.assert_close(moments.products, total @ geometry.lifted, **tolerance)
+        torch.testing.assert_close(moments.column_sums, total.sum(0), **tolerance)
+        torch.testing.assert_close(kernel.moments(state).products, moments.products, **tolerance)
+        found = torch.cat([tile for _, tile in kernel.multipliers(state)])
+        torch.testing.assert_close(found, rho * (expected + slack(expected)), **tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -128,9 +173,9 @@ class NoTransfers(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("dc", [False, True])
+@pytest.mark.parametrize("kind", ["convex", "dc", "bregman"])
 @pytest.mark.parametrize("n_pieces", [None, 8])
-def test_the_torch_path_stays_on_its_device(n_pieces, dc, monkeypatch):
+def test_the_torch_path_stays_on_its_device(n_pieces, kind, monkeypatch):
     """The meta device holds no data: reading a value, going to numpy or mixing devices all fail on it."""
     on_host = geometry_of(50, 3, n_pieces)
     geometry = Geometry(
@@ -139,8 +184,14 @@ def test_the_torch_path_stays_on_its_device(n_pieces, dc, monkeypatch):
     # set-up may read values; the loop may not
     monkeypatch.setattr(torch.linalg, "pinv", lambda a, **_: torch.empty_like(a.mT))
     monkeypatch.setattr(torch.Tensor, "__float__", lambda tensor: 50.0)
-    problem = problem_of(geometry, dc)
-    kernel = TiledKernel(geometry, torch.float32)
+    if kind == "bregman":
+        sizes, histograms = (v.to("meta") for v in (torch.tensor([20, 30]), torch.eye(2, dtype=torch.float64)))
+        monkeypatch.setattr(torch, "repeat_interleave", lambda v, sizes, dim=0: v.new_empty((50, *v.shape[1:])))
+        labels = Labels(geometry, histograms, sizes, 0.1, 0.2)
+        problem = BregmanLearning(geometry, Penalty(torch.ones(3, dtype=torch.float64, device="meta")), labels)
+    else:
+        problem = problem_of(geometry, kind == "dc")
+    kernel = TiledKernel(geometry, torch.float32, problem.margins)
     work = _Iteration(problem, kernel, State.zeros(problem, kernel, 1e-3), 1.7)
     monkeypatch.undo()
     with NoTransfers():
