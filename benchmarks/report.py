@@ -23,7 +23,14 @@ def machine() -> dict[str, Any]:
 
 
 class Table:
-    """Rows of named values, printed one a line in columns of a fixed width."""
+    """Rows of named values, printed one a line in columns of a fixed width.
+
+    Parameters
+    ----------
+    title : str
+    columns : dict
+        The format of each column's numbers by its name; for a column of long words, their length.
+    """
 
     def __init__(self, title: str, columns: dict[str, str]) -> None:
         self._columns = columns
@@ -31,9 +38,9 @@ class Table:
         self.rows: list[dict[str, Any]] = []
         print(f"\n{title}\n" + "  ".join(f"{name:>{self._width(name)}}" for name in columns), flush=True)
 
-    @staticmethod
-    def _width(name: str) -> int:
-        return max(len(name), 9)
+    def _width(self, name: str) -> int:
+        style = self._columns[name]
+        return max(len(name), 9, int(style) if style.isdigit() else 0)
 
     def add(self, **values: Any) -> None:
         """Print and keep a row; missing values show as a dash."""

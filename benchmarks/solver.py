@@ -1,6 +1,6 @@
 """Speed of the solver, with objective and certified gap beside every time.
 
-    python -m benchmarks.solver [--quick] [--json FILE]
+    python -m benchmarks.solver [--quick] [--only regression|divergences] [--json FILE]
 
 Ratios are to peers run in the same process: the paper's algorithm as printed (float64 torch) and Clarabel.
 """
@@ -8,22 +8,23 @@ Ratios are to peers run in the same process: the paper's algorithm as printed (f
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks import solver_bregman
+from benchmarks.data import data_home
 from benchmarks.peers import clarabel_program
 from benchmarks.peers.paper import PaperAlgorithm
 from benchmarks.report import Table, machine, write_json
+from benchmarks.timing import in_own_process, iteration_seconds, peak_megabytes
 from bregnet.admm.geometry import Geometry
-from bregnet.admm.kernels import choose_kernel
-from bregnet.admm.loop import Options, State, _Iteration, default_rho, solve
+from bregnet.admm.loop import Options, solve
 from bregnet.admm.problem import Problem
 from bregnet.admm.prox import Penalty
+from bregnet.admm.result import Result
 from bregnet.problems.convex import ConvexRegression
 from bregnet.problems.dc import DCRegression
 
@@ -56,19 +57,6 @@ def make_problem(X: np.ndarray, y: np.ndarray, alpha: float, dc: bool) -> Proble
     geometry = Geometry.build(torch.as_tensor(X), torch.ones(len(X), dtype=torch.float64))
     penalty = Penalty(torch.full((X.shape[1],), alpha, dtype=torch.float64))
     return (DCRegression if dc else ConvexRegression)(geometry, torch.as_tensor(y), penalty)
-
-
-def iteration_seconds(problem: Problem, n_steps: int) -> float:
-    """Median time of an iteration alone, without certificates."""
-    kernel = choose_kernel(problem.geometry, torch.float32)
-    work = _Iteration(problem, kernel, State.zeros(problem, kernel, default_rho(problem)), 1.7)
-    times = []
-    with kernel.session():
-        for _ in range(n_steps + 5):
-            began = time.perf_counter()
-            work.step()
-            times.append(time.perf_counter() - began)
-    return float(np.median(times[5:]))
 
 
 def paper_seconds(
@@ -118,31 +106,20 @@ def compare(table: Table, n: int, d: int, alpha: float, dc: bool, *, paper: floa
     table.add(**row)
 
 
-def peak_megabytes() -> float:
-    """Peak memory of this process; unlike getrusage's, it does not start at the parent's peak."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
-
-
-def _measure_growth(n: int, d: int, alpha: float, max_iter: int, queue: Any) -> None:
+def _measure_growth(n: int, d: int, alpha: float, max_iter: int) -> tuple[Result, float, float]:
     X, y = synthetic(n, d, False)
     problem = make_problem(X, y, alpha, False)
     solve(make_problem(X[:300], y[:300], alpha, False), Options(max_iter=30))  # compile before measuring
     before = peak_megabytes()
     result = solve(problem, Options(max_iter=max_iter)).result
     peak = peak_megabytes() - before
-    queue.put((result, iteration_seconds(problem, 20), peak))
+    return result, iteration_seconds(problem, 20), peak
 
 
 def growth(table: Table, sizes: list[int], d: int, alpha: float, max_iter: int) -> None:
     """Each size in a process of its own, so that its peak memory is its own."""
-    context = multiprocessing.get_context("spawn")
     for n in sizes:
-        queue = context.Queue()
-        process = context.Process(target=_measure_growth, args=(n, d, alpha, max_iter, queue))
-        process.start()
-        result, each, peak = queue.get()
-        process.join()
+        result, each, peak = in_own_process(_measure_growth, n, d, alpha, max_iter)
         table.add(
             **{
                 "problem": "convex",
@@ -161,15 +138,8 @@ def growth(table: Table, sizes: list[int], d: int, alpha: float, max_iter: int) 
         )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer cases, and no race to equal objective")
-    parser.add_argument("--json", metavar="FILE", help="also write the rows to FILE")
-    options = parser.parse_args()
-    quick = options.quick
-    print(machine())
+def regression_tables(quick: bool) -> list[Table]:
     solve(make_problem(*synthetic(300, 3, True), 0.1, True), Options(max_iter=30))  # compile before measuring
-
     features = [2, 4, 32] if quick else [2, 4, 8, 16, 32]
     tables = []
     for name, dc in (("table 1: convex regression", False), ("table 2: DC regression", True)):
@@ -190,7 +160,21 @@ def main() -> None:
     tables.append(table)
     table = Table("growth at d = 8, at most 200 iterations", GROWTH_COLUMNS)
     growth(table, [500, 1000, 2000] if quick else [500, 1000, 2000, 3000, 5000], 8, 0.01, 200)
-    tables.append(table)
+    return [*tables, table]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer cases, and no race to equal objective")
+    parser.add_argument("--only", choices=("regression", "divergences"), help="one half of the tables")
+    parser.add_argument("--json", metavar="FILE", help="also write the rows to FILE")
+    options = parser.parse_args()
+    print(machine())
+    tables = []
+    if options.only != "divergences":
+        tables += regression_tables(options.quick)
+    if options.only != "regression":
+        tables += solver_bregman.tables(data_home(), options.quick)
     write_json(options.json, tables)
 
 

@@ -29,8 +29,8 @@ def mean_average_precision(divergences: Array, relevant: Array) -> float:
     Examples
     --------
     >>> from bregnet.metrics import mean_average_precision
-    >>> mean_average_precision([[0.1, 0.2, 0.3]], [[True, False, True]])  # (1 + 2/3) / 2
-    0.8333333333333334
+    >>> round(mean_average_precision([[0.1, 0.2, 0.3]], [[True, False, True]]), 4)  # (1 + 2/3) / 2
+    0.8333
     """
     values = to_torch("divergences", divergences).detach().cpu().numpy()
     hits = to_torch("relevant", relevant).detach().cpu().numpy().astype(bool)

@@ -60,17 +60,13 @@ def test_a_rate_is_kept_and_the_other_is_the_best_there_is(case, rate):
     assert wrong == choices[choices[:, 0] == found, 1].min()  # no dissimilar pairs for nothing
 
 
-def test_a_rate_that_can_be_met_exactly_is_met_exactly():
-    distances = np.arange(200.0)
-    similar = np.arange(200) < 100
-    for hundredths in range(101):  # 0.07 * 100 > 7 and 0.29 * 100 < 29 in floating point
-        rate = hundredths / 100
-        mixed = np.where(np.arange(200) % 2 == 0, True, False)
-        found = rates(distances, mixed, similarity_threshold(distances, mixed, "true_positive_rate", rate))[0]
-        wrong = rates(distances, ~similar, similarity_threshold(distances, ~similar, "false_positive_rate", rate))[1]
-        assert found == rate
-        assert wrong <= rate
-    assert similarity_threshold(distances, similar, "false_positive_rate", 0.0) == 99.5
+@pytest.mark.parametrize("hundredths", [1, 7, 29, 57, 58, 99])
+def test_a_rate_that_can_be_met_exactly_is_met_exactly(hundredths):
+    distances, rate = np.arange(200.0), hundredths / 100  # 0.07 * 100 > 7 and 0.29 * 100 < 29 in floating point
+    similar = np.arange(200) % 2 == 1
+    assert rates(distances, similar, similarity_threshold(distances, similar, "true_positive_rate", rate))[0] == rate
+    similar = np.arange(200) % 2 == 0
+    assert rates(distances, similar, similarity_threshold(distances, similar, "false_positive_rate", rate))[1] == rate
 
 
 def test_thresholds_lie_midway_and_beyond_all():
@@ -88,7 +84,7 @@ def test_rates_outside_0_to_1_are_refused(strategy, rate):
 
 
 def test_what_cannot_be_calibrated():
-    with pytest.raises(ValueError, match="strategy must be one of 'accuracy', .*, got 'f1'"):
+    with pytest.raises(ValueError, match=r"strategy must be one of 'accuracy', .*, got 'f1'"):
         similarity_threshold(np.array([0.0, 1.0]), np.array([True, False]), "f1")
     with pytest.raises(ValueError, match="both kinds are needed, got 2 similar and 0 dissimilar"):
         similarity_threshold(np.array([0.0, 1.0]), np.array([True, True]))

@@ -24,7 +24,7 @@ def by_hand(divergences, relevant):
 
 
 @given(retrieval())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_mean_average_precision_is_that_of_scikit_learn(case):
     divergences, relevant = case
     assert mean_average_precision(divergences, relevant) == pytest.approx(by_hand(divergences, relevant), abs=1e-12)
@@ -46,7 +46,7 @@ def test_neither_the_order_of_items_nor_a_growing_map_matters(case, random):
     divergences, relevant = case
     order = list(range(divergences.shape[1]))
     random.shuffle(order)
-    found = mean_average_precision(torch.as_tensor(2 * divergences[:, order] - 7), torch.as_tensor(relevant[:, order]))
+    found = mean_average_precision(torch.as_tensor(2 * divergences[:, order]), torch.as_tensor(relevant[:, order]))
     assert found == pytest.approx(mean_average_precision(divergences, relevant), abs=1e-12)
 
 

@@ -87,7 +87,9 @@ def solve(program: BregmanProgram) -> Solution:
     upper = np.full(len(cost), np.inf)
     lower[d] = upper[d] = 0.0  # the common constant is free: the first intercept is fixed
 
-    found = linprog(cost, inequality, right, bounds=np.column_stack([lower, upper]), method="highs")
+    exact = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    bounds = np.column_stack([lower, upper])
+    found = linprog(cost, inequality, right, bounds=bounds, method="highs", options=exact)
     if found.status != 0:
         raise RuntimeError(f"HiGHS stopped: {found.message}")
     return Solution(float(found.fun), found.x[: n_pieces * (d + 1)].reshape(n_pieces, d + 1))

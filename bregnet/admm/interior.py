@@ -20,7 +20,7 @@ from bregnet.admm.prox import Penalty
 
 STEP_BACK = 0.98  # how much of the way to the boundary is gone
 START_COMPLEMENTARITY = 20.0  # sum of slacks times multipliers at the start, in units of the objective
-MARGIN = 0.5  # of the mean slack, added to every slack at the start
+MARGIN, HINGED_MARGIN = 0.5, 0.05  # of the mean slack, added to every slack at the start
 
 
 @runtime_checkable
@@ -116,7 +116,7 @@ class InteriorPoint:
         """Slacks clear of the boundary by a common margin; they grow true as steps are taken."""
         self.slacks = self._slacks(self.pieces, self.levels)
         pairs = self.slacks.pairs
-        self.slacks.pairs = pairs.clamp_min(0) + MARGIN * pairs.abs().mean()
+        self.slacks.pairs = pairs.clamp_min(0) + (MARGIN if self.hinges is None else HINGED_MARGIN) * pairs.abs().mean()
         for ends, reach in ((self.slacks.upper, self._reach_upper), (self.slacks.lower, self._reach_lower)):
             ends.clamp_min_((1 - reach) * MARGIN * ends.abs().mean())  # a forced end may start at 0
         self.slacks.pairs[:, self._own] = 1

@@ -23,12 +23,12 @@ from bregnet.admm.result import Check, Result, relative_gap
 SLOPE_WEIGHT = 0.05  # kappa / n: weight of the copy of the slopes beside the slacks
 FIRST_CHECK = 25
 INTERIOR_STEPS = 100
-POLISH_STEPS = 240
-POLISH_GAP = 3.0  # of the tolerance: nearer than this every check polishes, not only when iterations have doubled
+POLISH_STEPS = 600
+POLISH_GAP = 3.0  # of the tolerance: nearer than this, polishing is worth more of the time
 INTERIOR_ELEMENTS = 30_000_000  # numbers in its largest array
 FINE_TOLERANCE = 1e-3  # below, the state is in double precision and larger problems are finished by Newton steps
 SMALL_SYSTEM, LARGE_SYSTEM = 400, 1500
-COARSE_ELEMENTS = 2_000_000
+COARSE_ELEMENTS = 10_000_000
 SERIAL_ELEMENTS = 2_000_000  # threads that wait for each other take longer
 CHECK_GROWTH = 1.2  # checks move apart: certifying costs as much as some dozens of iterations
 
@@ -272,6 +272,7 @@ class _Tracker:
             gap,
             tuple(self.history),
             seconds,
+            n_interior,
         )
 
 
@@ -348,7 +349,9 @@ def _alternate(work: _Iteration, tracker: _Tracker, options: Options, iteration:
     """ADMM until the gap is closed, iterations run out, or the interior-point method should take over."""
     next_check, limit = _next_check(iteration, options.max_iter), options.max_iter
     if _ends_by_newton(work.problem, options):
-        limit = min(limit, options.interior_after)
+        elements = working_elements(work.problem.geometry, work.problem.n_sets, work.problem.coupled)
+        patience = max(1.0, elements / SERIAL_ELEMENTS)  # its steps are dear where these are many
+        limit = min(limit, int(patience * options.interior_after))
     polished_at = iteration
     while iteration < limit and not tracker.done:
         work.step()
@@ -359,7 +362,7 @@ def _alternate(work: _Iteration, tracker: _Tracker, options: Options, iteration:
         if work.problem.polished:
             bound = work.bound(0)
             near = relative_gap(tracker.objective, bound) <= POLISH_GAP * options.tol
-            due = near or iteration >= min(2 * polished_at, options.max_iter)
+            due = iteration >= min((1.4 if near else 2.0) * polished_at, options.max_iter)
             polished_at = iteration if due else polished_at
             tracker.look(iteration, *work.primal(min(iteration, POLISH_STEPS) if due else 0), bound)
         else:

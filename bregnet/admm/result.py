@@ -50,6 +50,8 @@ class Result:
         The certificate of the returned function, see :class:`Check`.
     history : tuple of Check
     seconds : float
+    n_interior : int
+        How many of the iterations were interior-point steps.
 
     Examples
     --------
@@ -67,6 +69,7 @@ class Result:
     gap: float
     history: tuple[Check, ...]
     seconds: float
+    n_interior: int = 0
 
 
 def relative_gap(objective: float, bound: float) -> float:

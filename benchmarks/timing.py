@@ -1,0 +1,54 @@
+"""Measuring one iteration, and memory in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bregnet.admm.loop import State, _Iteration, default_rho
+from bregnet.admm.problem import Problem
+
+
+def iteration_seconds(problem: Problem, n_steps: int) -> float:
+    """Median time of an iteration alone, without certificates."""
+    kernel = problem.kernel(torch.float32)
+    work = _Iteration(problem, kernel, State.zeros(problem, kernel, default_rho(problem)), 1.7)
+    with kernel.session():
+        return median_seconds(work.step, n_steps)
+
+
+def median_seconds(step: Callable[[], Any], n_steps: int) -> float:
+    """Median time of a call, after a few that do not count."""
+    times = []
+    for _ in range(n_steps + 5):
+        began = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - began)
+    return float(np.median(times[5:]))
+
+
+def peak_megabytes() -> float:
+    """Peak memory of this process; unlike getrusage's, it does not start at the parent's peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def _report(function: Callable[..., Any], arguments: tuple, queue: Any) -> None:
+    queue.put(function(*arguments))
+
+
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call `function` in a process of its own, so that its peak memory is its own."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=_report, args=(function, arguments, queue))
+    process.start()
+    found = queue.get()
+    process.join()
+    return found
