@@ -304,6 +304,8 @@ class PBDL(SolverEstimator):
 
     def _learn(self, features: np.ndarray, told: _Told) -> PBDL:
         """Build the program, solve it, store what was learned."""
+        if told.classes is None:
+            vars(self).pop("classes_", None)  # of an earlier fit to labels
         options, device = self._options(), check.resolve_device(self.device)
         check.pieces(self.n_pieces, len(features))
         temperature = check.at_least_zero("temperature", self.temperature)

@@ -116,7 +116,8 @@ class InteriorPoint:
         """Slacks clear of the boundary by a common margin; they grow true as steps are taken."""
         self.slacks = self._slacks(self.pieces, self.levels)
         pairs = self.slacks.pairs
-        self.slacks.pairs = pairs.clamp_min(0) + (MARGIN if self.hinges is None else HINGED_MARGIN) * pairs.abs().mean()
+        margin = MARGIN if self.hinges is None else HINGED_MARGIN
+        self.slacks.pairs = pairs.clamp_min(0) + margin * pairs.abs().mean()
         for ends, reach in ((self.slacks.upper, self._reach_upper), (self.slacks.lower, self._reach_lower)):
             ends.clamp_min_((1 - reach) * MARGIN * ends.abs().mean())  # a forced end may start at 0
         self.slacks.pairs[:, self._own] = 1
@@ -241,8 +242,9 @@ def _longest(slack: _Barrier, moved: _Barrier, mult: _Barrier, change: _Barrier)
     """The longest step, at most 1 / STEP_BACK, that keeps slacks and multipliers positive."""
     most = torch.full((), -STEP_BACK, dtype=slack.pairs.dtype, device=slack.pairs.device)
     for value, step in (*zip(slack, moved, strict=True), *zip(mult, change, strict=True)):
-        ratio = torch.where(value > 0, step / value, 0)
-        most = torch.minimum(most, ratio.amin())
+        if value.numel():
+            ratio = torch.where(value > 0, step / value, 0)
+            most = torch.minimum(most, ratio.amin())
     return -1 / most
 
 
