@@ -30,6 +30,7 @@ test-all: lint type
 
 bench: setup
 	$(BIN)/python -m benchmarks.solver
+	$(BIN)/python -m benchmarks.metric_learning
 
 clean:
 	rm -rf $(VENV) build *.egg-info

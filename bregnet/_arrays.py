@@ -29,6 +29,8 @@ def to_torch(name: str, values: float | Array) -> Tensor:
 def parameter(name: str, values: float | Array, like: Tensor | None = None) -> Tensor:
     """A finite floating-point tensor, with the precision and the device of `like` if given."""
     tensor = to_torch(name, values)
+    if not isinstance(values, Tensor):
+        tensor = tensor.clone()  # a numpy array stays its owner's; a tensor is shared, to be learned
     tensor = tensor.to(_precision(tensor)) if like is None else tensor.to(like)
     _check_finite(name, tensor)
     return tensor

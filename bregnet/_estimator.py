@@ -105,6 +105,7 @@ class SolverEstimator(BaseEstimator):
     callback: Callable | None
     random_state: int | np.random.RandomState | None
 
+    _warm: _Warm | None = None
     _own_piece_points = 4000  # n_pieces="auto": up to here every point has its own piece
     _auto_cells = 1000  # and pieces beyond
 
@@ -138,7 +139,7 @@ class SolverEstimator(BaseEstimator):
         n = len(points)
         there, weights = torch.as_tensor(points, device=device), torch.as_tensor(counts, device=device)
         n_pieces = self._piece_count(n)
-        warm: _Warm | None = getattr(self, "_warm", None)
+        warm, self._warm = self._warm, None  # it is used up, also where the fit fails
         if self.warm_start and warm is not None and warm.fits(there, n_pieces):
             return replace(warm.geometry, weights=weights), warm.state
         if n_pieces == n:

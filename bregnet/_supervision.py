@@ -55,12 +55,19 @@ def _class_table(classes: np.ndarray, place: np.ndarray, n_points: int) -> np.nd
     return table
 
 
+def _single_classes(classes: np.ndarray, place: np.ndarray, n_points: int) -> np.ndarray | None:
+    """The class of each point where every row is a point of its own: no table of all points and classes is needed."""
+    if n_points < len(classes):
+        return None
+    at_points = np.empty_like(classes)
+    at_points[place] = classes
+    return at_points
+
+
 def in_groups(merged: Merged, classes: np.ndarray) -> Merged:
     """Distinct points in such an order that those with the same classes lie together."""
-    if len(merged.points) == len(classes):
-        groups = np.empty_like(classes)
-        groups[merged.inverse] = classes
-    else:
+    groups = _single_classes(classes, merged.inverse, len(merged.points))
+    if groups is None:
         groups = np.unique(_class_table(classes, merged.inverse, len(merged.points)), axis=0, return_inverse=True)[1]
     order = np.argsort(groups.reshape(-1), kind="stable")
     place = np.empty_like(order)
@@ -70,12 +77,20 @@ def in_groups(merged: Merged, classes: np.ndarray) -> Merged:
 
 def class_histograms(classes: np.ndarray, place: np.ndarray, n_points: int) -> tuple[np.ndarray, np.ndarray]:
     """The classes at a point of each group (G, C), and the points in each group (G,), in the points' order."""
-    table = _class_table(classes, place, n_points)
-    starts = np.flatnonzero(np.append(True, (table[1:] != table[:-1]).any(1)))
-    return table[starts], np.diff(np.append(starts, n_points))
+    single = _single_classes(classes, place, n_points)
+    if single is not None:
+        starts = np.flatnonzero(np.append(True, single[1:] != single[:-1]))
+        histograms = np.eye(classes.max() + 1)[single[starts]]
+    else:
+        table = _class_table(classes, place, n_points)
+        starts = np.flatnonzero(np.append(True, (table[1:] != table[:-1]).any(1)))
+        histograms = table[starts]
+    return histograms, np.diff(np.append(starts, n_points))
 
 
 def majority(merged: Merged, classes: np.ndarray) -> np.ndarray:
     """The most frequent class at each distinct point, numbered without gaps."""
-    table = _class_table(classes, merged.inverse, len(merged.points))
-    return np.unique(table.argmax(1), return_inverse=True)[1]
+    most = _single_classes(classes, merged.inverse, len(merged.points))
+    if most is None:
+        most = _class_table(classes, merged.inverse, len(merged.points)).argmax(1)
+    return np.unique(most, return_inverse=True)[1]

@@ -42,6 +42,8 @@ def similarity_threshold(
         raise ValueError(f"strategy must be one of {', '.join(map(repr, STRATEGIES))}, got {strategy!r}")
     if strategy.endswith("rate") and not (isinstance(rate, Real) and 0 <= rate <= 1):
         raise ValueError(f"rate must be between 0 and 1 for strategy {strategy!r}, got {rate!r}")
+    if rate is not None and not strategy.endswith("rate"):
+        raise ValueError(f"rate goes with a strategy of a rate, got {rate!r} with {strategy!r}")
     goal = 0.0 if rate is None else float(rate)
     n_similar, n_other = int(similar.sum()), int((~similar).sum())
     if n_similar == 0 or n_other == 0:

@@ -96,8 +96,14 @@ class Generator(ABC):
     def __add__(self, other: Generator) -> GeneratorSum:
         return GeneratorSum([self, other])
 
+    def __radd__(self, other: int) -> Generator:
+        return self if isinstance(other, int) and other == 0 else NotImplemented  # sum() starts at 0
+
     def __mul__(self, weight: float) -> GeneratorSum:
         return GeneratorSum([self], [weight])
+
+    def __truediv__(self, number: float) -> GeneratorSum:
+        return GeneratorSum([self], [1 / number])
 
     __rmul__ = __mul__
 

@@ -31,7 +31,6 @@ from bregnet.problems.bregman import BregmanLearning, Labels, Pairs, Supervision
 
 CALIBRATION_PAIRS = 250_000  # of observations, at most, to set the threshold by
 PAIR_ELEMENTS = 1 << 24  # of their features that are held at once
-SCORE_ROWS = 2048  # queries whose divergences are held at once
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class PBDL(SolverEstimator):
 
     with weights P on similar and M on dissimilar pairs. The paper's program is that of ``n_pieces=None,
     balanced=False, temperature=0, strictness=0``. Every fit is certified: `gap_` bounds how far from the optimum of
-    its program the learned function can be.
+    its program the learned function can be, before it is smoothed or given a companion.
 
     Parameters
     ----------
@@ -123,7 +122,8 @@ class PBDL(SolverEstimator):
     result_ : Result
         Status, objective, bound, gap, history and time.
     gap_ : float
-        The certified relative gap of the program, ``result_.gap``.
+        The certified relative gap of the program, ``result_.gap``, that of the plain maximum: temperature,
+        strictness and companion come on top.
     n_iter_ : int
     n_features_in_ : int
 
@@ -200,11 +200,19 @@ class PBDL(SolverEstimator):
         Returns
         -------
         self : PBDL
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import PBDL
+        >>> X = np.array([[0.0], [0.1], [1.0], [1.2]])
+        >>> PBDL(alpha=0.001).fit(X, ["low", "low", "high", "high"]).classes_
+        array(['high', 'low'], dtype='<U4')
         """
         features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64)
         check_classification_targets(labels)
-        self.classes_, classes = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
+        known, classes = np.unique(labels, return_inverse=True)
+        if len(known) < 2:
             raise ValueError("y must have at least 2 classes, got 1 class")
         counts = np.bincount(classes).astype(float)
         if counts.max() < 2:
@@ -219,7 +227,9 @@ class PBDL(SolverEstimator):
             return Labels(geometry, *there, pull, push)
 
         tangents, points = self._sampled_pairs(classes)
-        return self._learn(features, _Told(supervise, tangents, points, classes[tangents] == classes[points], classes))
+        self._learn(features, _Told(supervise, tangents, points, classes[tangents] == classes[points], classes))
+        self.classes_ = known
+        return self
 
     def fit_pairs(self, X: Array, pairs: Array, similar: Array) -> PBDL:
         """Learn from pairs of rows that are similar or not; both directions of a pair count alike.
@@ -304,8 +314,6 @@ class PBDL(SolverEstimator):
 
     def _learn(self, features: np.ndarray, told: _Told) -> PBDL:
         """Build the program, solve it, store what was learned."""
-        if told.classes is None:
-            vars(self).pop("classes_", None)  # of an earlier fit to labels
         options, device = self._options(), check.resolve_device(self.device)
         check.pieces(self.n_pieces, len(features))
         temperature = check.at_least_zero("temperature", self.temperature)
@@ -321,25 +329,27 @@ class PBDL(SolverEstimator):
         supervision = told.supervise(geometry, merged.inverse)
         if state is not None and not state.suits(supervision.entries):
             state = None
-        solution = solve(BregmanLearning(geometry, Penalty(level), supervision), options, start=state)
+        problem = BregmanLearning(geometry, Penalty(level), supervision)
+        solution = solve(problem, options, start=state)
+
+        slopes, intercepts = units.original(solution.pieces[0].cpu().numpy(), level=0.0)
+        objective = _original_objective(problem, slopes, intercepts, features, merged, units)
+        result = solution.result
+        if not np.isclose(objective, result.objective, rtol=1e-9):  # ties that rounding has broken another way
+            result = result.restated(objective, options.tol)
+        scale = units.unit if self.standardize else np.ones_like(units.unit)
+        function = MaxAffine(slopes, intercepts, temperature=temperature, strictness=strictness / scale / scale)
+        learned = BregmanDivergence(function if companion is None else function + companion)
+        strategy = "balanced_accuracy" if self.balanced else "accuracy"
+        threshold = similarity_threshold(_told_distances(learned, features, told), told.similar, strategy)
 
         self._keep_state(geometry, solution.state)
-        scale = units.unit if self.standardize else np.ones_like(units.unit)
-        slopes, intercepts = units.original(solution.pieces[0].cpu().numpy(), level=0.0)
-        self.function_ = MaxAffine(slopes, intercepts, temperature=temperature, strictness=strictness / scale / scale)
+        if hasattr(self, "classes_"):  # of an earlier fit to labels
+            del self.classes_
+        self.function_, self.divergence_, self.threshold_ = function, learned, threshold
         self.feature_bounds_ = np.abs(slopes).max(0) * scale
-        self.divergence_ = BregmanDivergence(self.function_ if companion is None else self.function_ + companion)
-        strategy = "balanced_accuracy" if self.balanced else "accuracy"
-        self.threshold_ = similarity_threshold(self._told_distances(features, told), told.similar, strategy)
-        self._record(solution.result, depth=2)
+        self._record(result, depth=2)
         return self
-
-    def _told_distances(self, features: np.ndarray, told: _Told) -> np.ndarray:
-        """Divergences of the pairs that set the threshold, some at a time: with many features they are large."""
-        step = max(1, PAIR_ELEMENTS // features.shape[1])
-        starts = range(0, len(told.points), step)
-        parts = [(told.points[at : at + step], told.tangents[at : at + step]) for at in starts]
-        return np.concatenate([self.divergence_.paired(features[rows], features[others]) for rows, others in parts])
 
     def _cells(self, merged: Merged, told: _Told, n_pieces: int) -> np.ndarray:
         counts = merged.counts.astype(float)
@@ -372,6 +382,7 @@ class PBDL(SolverEstimator):
             known, n_features = self.companion.n_features, features.shape[1]
             if known not in (None, n_features):
                 raise ValueError(f"companion must be for the {n_features} features of X, got one for {known}")
+            self.companion._points("X", features, tangent=True)  # in its domain?
             return weight * self.companion
         pairs = np.stack([told.tangents, told.points], axis=1)
         return weight * companion_generator(
@@ -395,6 +406,16 @@ class PBDL(SolverEstimator):
         Returns
         -------
         distance : array of shape (n_pairs,)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import PBDL
+        >>> X = np.array([[0.0], [0.1], [1.0], [1.2]])
+        >>> model = PBDL(alpha=0.001).fit(X, [0, 0, 1, 1])
+        >>> near, far = model.pair_distance(X[[0, 0]], X[[1, 3]])
+        >>> bool(near < far)
+        True
         """
         first = self._checked(X)
         return self.divergence_.paired(first, self._checked(Y))
@@ -409,11 +430,22 @@ class PBDL(SolverEstimator):
         Returns
         -------
         score : array of shape (n_pairs,)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import PBDL
+        >>> X = np.array([[0.0], [0.1], [1.0], [1.2]])
+        >>> model = PBDL(alpha=0.001).fit(X, [0, 0, 1, 1])
+        >>> bool(model.pair_score(X[:1], X[1:2]) > model.pair_score(X[:1], X[2:3]))
+        True
         """
         return -self.pair_distance(X, Y)
 
     def is_similar(self, X: Array, Y: Array) -> Array:
         """Whether the rows of X and the same rows of Y are similar: at a divergence of at most `threshold_`.
+
+        A divergence is not symmetric, and so is this: ``is_similar(Y, X)`` asks about D(y, x).
 
         Parameters
         ----------
@@ -422,6 +454,15 @@ class PBDL(SolverEstimator):
         Returns
         -------
         similar : array of shape (n_pairs,), bool
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import PBDL
+        >>> X = np.array([[0.0], [0.1], [1.0], [1.2]])
+        >>> model = PBDL(alpha=0.001).fit(X, [0, 0, 1, 1])
+        >>> model.is_similar(X[[0, 0]], X[[1, 3]])
+        array([ True, False])
         """
         return self.pair_distance(X, Y) <= self.threshold_
 
@@ -475,11 +516,20 @@ class PBDL(SolverEstimator):
         -------
         score : float
             Between 0 and 1. Queries whose class has no other row do not count.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import PBDL
+        >>> X = np.array([[0.0], [0.1], [1.0], [1.2]])
+        >>> model = PBDL(alpha=0.001).fit(X, [0, 0, 1, 1])
+        >>> model.score(X, [0, 0, 1, 1])
+        1.0
         """
         check_is_fitted(self, "divergence_")
         features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, reset=False)
         scores, n_counted = 0.0, 0
-        for rows, divergences in self.divergence_.pairwise_blocks(features, batch_size=min(SCORE_ROWS, len(features))):
+        for rows, divergences in self.divergence_.pairwise_blocks(features):
             block = np.asarray(divergences)
             relevant = labels[rows, None] == labels
             np.fill_diagonal(block[:, rows], np.inf)
@@ -491,3 +541,28 @@ class PBDL(SolverEstimator):
         if n_counted == 0:
             raise ValueError("y must have a class with at least 2 rows, got none")
         return scores / n_counted
+
+
+def _told_distances(learned: BregmanDivergence, features: np.ndarray, told: _Told) -> np.ndarray:
+    """Divergences of the pairs that set the threshold, some at a time: with many features they are large."""
+    step = max(1, PAIR_ELEMENTS // features.shape[1])
+    starts = range(0, len(told.points), step)
+    parts = [(told.points[at : at + step], told.tangents[at : at + step]) for at in starts]
+    return np.concatenate([learned.paired(features[rows], features[others]) for rows, others in parts])
+
+
+def _original_objective(
+    problem: BregmanLearning,
+    slopes: np.ndarray,
+    intercepts: np.ndarray,
+    features: np.ndarray,
+    merged: Merged,
+    units: Standardisation,
+) -> float:
+    """The objective of the function as it is returned, at the points as they were given."""
+    rows = np.empty(len(merged.points), dtype=np.int64)
+    rows[merged.inverse] = np.arange(len(features))
+    device = problem.geometry.lifted.device
+    there = Geometry.build(torch.as_tensor(features[rows], device=device), problem.geometry.weights)
+    pieces = torch.as_tensor(np.column_stack([slopes, intercepts]), device=device)
+    return problem.objective(there, pieces, Penalty(problem.penalty.level * torch.as_tensor(units.unit, device=device)))

@@ -88,3 +88,8 @@ def test_what_cannot_be_calibrated():
         similarity_threshold(np.array([0.0, 1.0]), np.array([True, False]), "f1")
     with pytest.raises(ValueError, match="both kinds are needed, got 2 similar and 0 dissimilar"):
         similarity_threshold(np.array([0.0, 1.0]), np.array([True, True]))
+
+
+def test_a_rate_goes_with_a_strategy_of_a_rate():
+    with pytest.raises(ValueError, match="rate goes with"):
+        similarity_threshold(np.array([0.1, 0.2]), np.array([True, False]), "accuracy", 0.5)

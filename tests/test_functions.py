@@ -176,3 +176,18 @@ def test_difference_of_convex():
 def test_bad_input_is_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_parameters_given_as_arrays_are_copied():
+    slopes = np.eye(2)
+    f = MaxAffine(slopes, np.zeros(2))
+    slopes *= 10
+    np.testing.assert_array_equal(f([[1.0, 2.0]]), [2.0])
+
+
+def test_generators_sum_and_divide():
+    f, g = MaxAffine([[1.0]], [0.0]), MaxAffine([[2.0]], [1.0])
+    np.testing.assert_allclose(sum([f, g])([[3.0]]), [10.0])
+    np.testing.assert_allclose((g / 2)([[3.0]]), [3.5])
+    with pytest.raises(TypeError):
+        1 + f

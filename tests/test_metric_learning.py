@@ -16,7 +16,16 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from benchmarks.peers import bregman_program
-from bregnet import PBDL, BregmanDivergence, Check, Quadratic, SquaredEuclidean, metric_learning
+from bregnet import (
+    PBDL,
+    BregmanDivergence,
+    Check,
+    KullbackLeibler,
+    Quadratic,
+    SquaredEuclidean,
+    divergences,
+    metric_learning,
+)
 
 ROUNDED = 1e-3  # what rounding in single precision, amplified by some hundred iterations, may move a divergence
 KINDS = pytest.mark.parametrize("kind", ["labels", "pairs", "triplets"])
@@ -95,6 +104,58 @@ def test_the_objective_is_that_of_the_returned_divergence(kind, n_pieces, balanc
     assert model.result_.objective == pytest.approx(value(model, X, y, kind), rel=1e-6)
     largest = np.abs(model.function_.slopes).max(0)
     np.testing.assert_allclose(model.feature_bounds_, largest * X.std(0) if standardize else largest)
+
+
+@KINDS
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_rounding_does_not_choose_between_tied_pieces(kind, offset):
+    """At the optimum several pieces tie at a point, with quite different slopes: only one is meant."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X, y = rng.standard_normal((9, 4)) + offset, np.arange(9) % 3
+        model = taught(PBDL(alpha=1e-5, tol=1e-6, max_iter=800), X, y, kind)
+        assert model.result_.objective == pytest.approx(value(model, X, y, kind), rel=1e-5, abs=1e-9)
+        assert model.result_.dual_bound <= model.result_.objective
+
+
+def test_a_function_of_another_value_has_another_gap():
+    X, y = classes_apart()
+    result = PBDL(tol=0.1).fit(X, y).result_
+    worse = result.restated(2 * result.objective, 0.1)
+    assert worse.gap == pytest.approx(1 - result.dual_bound / (2 * result.objective))
+    assert worse.status.startswith("not converged to 0.1")
+    assert not worse.converged
+
+
+def test_a_failed_fit_leaves_the_model_as_it_was():
+    X, y = classes_apart()
+    model = PBDL(tol=0.2).fit(X, y)
+    before = model.divergence_.pairwise(X)
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        model.fit(X, np.zeros(len(X)))
+    with pytest.raises(ValueError, match="X must be"):
+        model.set_params(companion=KullbackLeibler()).fit(X, y)
+    assert list(model.classes_) == [0, 1, 2]
+    np.testing.assert_array_equal(model.divergence_.pairwise(X), before)
+    model.set_params(companion=None).fit_pairs(X, *chosen_pairs(y))
+    assert not hasattr(model, "classes_")
+
+
+def test_many_classes_need_no_table_of_all_points_and_classes():
+    from bregnet._supervision import class_histograms, in_groups, majority
+    from bregnet.partition import merge_duplicates
+
+    rng = np.random.default_rng(0)
+    X, classes = rng.standard_normal((40, 2)), rng.integers(0, 9, 40)
+    for rows in (X, np.vstack([X[:39], X[:1]])):
+        merged = in_groups(merge_duplicates(rows), classes)
+        histograms, sizes = class_histograms(classes, merged.inverse, len(merged.points))
+        found = np.repeat(histograms, sizes, axis=0)
+        for place, row in enumerate(found):
+            expected = np.bincount(classes[merged.inverse == place], minlength=classes.max() + 1)
+            np.testing.assert_array_equal(row, expected)
+        assert (found[np.arange(len(found)), np.unique(classes)[majority(merged, classes)]] >= 1).all()
 
 
 @KINDS
@@ -478,7 +539,7 @@ def test_the_score_is_the_mean_average_precision_over_queries(temperature, monke
     precisions = [average_precision_score(labels[rest[i]] == labels[i], -D[i, rest[i]]) for i in range(30)]
     assert model.score(unseen, labels) == pytest.approx(np.mean(precisions), abs=1e-9)
     names = np.array(list("abcdefghij"))[labels]
-    monkeypatch.setattr(metric_learning, "SCORE_ROWS", 7)
+    monkeypatch.setattr(divergences, "BLOCK_ELEMENTS", 7 * 31)
     assert model.score(torch.as_tensor(unseen), names) == pytest.approx(np.mean(precisions), abs=1e-9)
 
 

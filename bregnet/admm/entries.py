@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.kernels import Kernel, Moments
-from bregnet.admm.margins import pulled
+from bregnet.admm.margins import TRIPLET_MARGIN, pulled
 
 
 class Entries(ABC):
@@ -29,6 +29,11 @@ class Entries(ABC):
 
     def __init__(self, rows: Tensor, columns: Tensor) -> None:
         self.rows, self.columns = rows, columns
+
+    def within(self, rows: slice) -> slice:
+        """The entries whose piece is among `rows`."""
+        ends = torch.tensor([rows.start, rows.stop], device=self.rows.device)
+        return slice(*torch.searchsorted(self.rows, ends).tolist())
 
     def new_copies(self) -> Tensor:
         """The part of the state that is not in w; empty unless the loss couples slacks."""
@@ -105,7 +110,7 @@ class TripletEntries(Entries):
     def multipliers(self, slack: Tensor, copies: Tensor, rho: float) -> Tensor:
         """How much each triplet is short of its margin, up to its weight, (T,)."""
         near, far = 2 * slack[self.ends] - copies
-        return ((1 + near - far) * (rho / 2)).clamp_min(0).minimum(self.weights)
+        return ((TRIPLET_MARGIN + near - far) * (rho / 2)).clamp_min(0).minimum(self.weights)
 
     def advance(self, slack: Tensor, copies: Tensor, rho: float, relaxation: float) -> None:
         """Block 1 of the copies: the two ends move apart by the same amount."""
@@ -178,8 +183,7 @@ class EntryKernel(Kernel):
         """Those of the pass, with the entries' own."""
         values = self.entry_multipliers(state)
         for rows, tile in self._base.multipliers(state):
-            ends = torch.tensor([rows.start, rows.stop], device=tile.device)
-            part = slice(*torch.searchsorted(self.entries.rows, ends).tolist())
+            part = self.entries.within(rows)
             tile[self.entries.rows[part] - rows.start, self.entries.columns[part]] = values[part]
             yield rows, tile
 

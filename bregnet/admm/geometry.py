@@ -8,6 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+TILE_ELEMENTS = 1 << 21  # piece values held at once
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -71,12 +73,21 @@ class Geometry:
         """u_c(j).xh_j, the value each point's own piece takes there, (n,)."""
         return torch.linalg.vecdot(self.at_cells(pieces), self.lifted)
 
+    def largest(self, pieces: Tensor) -> tuple[Tensor, Tensor]:
+        """max_k u_k.xh_j at every point and the piece that attains it, (n,) each, some points at a time."""
+        step = max(1, TILE_ELEMENTS // len(pieces))
+        parts = [(part @ pieces.T).max(1) for part in self.lifted.split(step)]
+        return torch.cat([values for values, _ in parts]), torch.cat([index for _, index in parts])
+
     @classmethod
     def build(
         cls, points: Tensor, weights: Tensor, cells: Tensor | None = None, n_pieces: int | None = None
     ) -> Geometry:
         """Lift `points` and give each its own piece unless `cells` are given."""
         n = points.shape[0]
+        index = torch.arange(n, device=points.device)
         if cells is None or n_pieces is None:
-            cells, n_pieces = torch.arange(n, device=points.device), n
+            cells, n_pieces = index, n
+        elif n_pieces == n and not torch.equal(cells, index):
+            raise ValueError("a piece per point must have the pieces in the order of the points")
         return cls(torch.cat([points, points.new_ones(n, 1)], dim=1), weights, cells, n_pieces)

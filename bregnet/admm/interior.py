@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -20,7 +21,8 @@ from bregnet.admm.prox import Penalty
 
 STEP_BACK = 0.98  # how much of the way to the boundary is gone
 START_COMPLEMENTARITY = 20.0  # sum of slacks times multipliers at the start, in units of the objective
-MARGIN, HINGED_MARGIN = 0.5, 0.05  # of the mean slack, added to every slack at the start
+HINGE_ELEMENTS = 1 << 22  # numbers in a block of outer products
+START_MARGIN, HINGED_START_MARGIN = 0.5, 0.05  # of the mean slack, added to every slack at the start
 
 
 @runtime_checkable
@@ -116,10 +118,10 @@ class InteriorPoint:
         """Slacks clear of the boundary by a common margin; they grow true as steps are taken."""
         self.slacks = self._slacks(self.pieces, self.levels)
         pairs = self.slacks.pairs
-        margin = MARGIN if self.hinges is None else HINGED_MARGIN
+        margin = START_MARGIN if self.hinges is None else HINGED_START_MARGIN
         self.slacks.pairs = pairs.clamp_min(0) + margin * pairs.abs().mean()
         for ends, reach in ((self.slacks.upper, self._reach_upper), (self.slacks.lower, self._reach_lower)):
-            ends.clamp_min_((1 - reach) * MARGIN * ends.abs().mean())  # a forced end may start at 0
+            ends.clamp_min_((1 - reach) * START_MARGIN * ends.abs().mean())  # a forced end may start at 0
         self.slacks.pairs[:, self._own] = 1
         room = 2 * mean / self._push
         short = self._margin - self._hinged(self.slacks.pairs)
@@ -360,23 +362,32 @@ class _CellSystem:
                 part = method._signs[q] * method._signs[p] * data
                 matrix[q * each : (q + 1) * each, p * each : (p + 1) * each] += part
         if stiff is not None:
-            gradients = self._hinge_gradients(method)
-            matrix[:each, :each] += gradients.T @ (stiff[:, None] * gradients)
+            blocks = self._hinge_blocks(method, stiff)
+            matrix[:each, :each] += blocks.permute(0, 2, 1, 3).reshape(each, each)
         self._factor = _cholesky(matrix)
 
     @staticmethod
-    def _hinge_gradients(method: InteriorPoint) -> Tensor:
-        """Gradient of what each hinge acts on, in the pieces, (H, K (d + 1))."""
+    def _hinge_blocks(method: InteriorPoint, stiff: Tensor) -> Tensor:
+        """What hinges add to the equations, (K, K, d + 1, d + 1): each acts on three pieces."""
         geometry, hinges = method.geometry, method.hinges
         assert hinges is not None
         assert hinges.lowered is not None
-        out = geometry.lifted.new_zeros((len(hinges.weights), geometry.n_pieces, geometry.lifted.shape[1]))
-        index = torch.arange(len(out), device=out.device)
-        for numbers, sign in ((hinges.raised, 1), (hinges.lowered, -1)):
-            rows, columns = numbers // geometry.n_points, numbers % geometry.n_points
-            out.index_put_((index, geometry.cells[columns]), sign * geometry.lifted[columns], accumulate=True)
-            out.index_put_((index, rows), -sign * geometry.lifted[columns], accumulate=True)
-        return out.flatten(1)
+        n, size = geometry.n_points, geometry.lifted.shape[1]
+        blocks = geometry.lifted.new_zeros((geometry.n_pieces, geometry.n_pieces, size, size))
+        step = max(1, HINGE_ELEMENTS // size**2)
+        for part, raised, lowered in zip(
+            stiff.split(step), hinges.raised.split(step), hinges.lowered.split(step), strict=True
+        ):
+            far, near = geometry.lifted[raised % n], geometry.lifted[lowered % n]
+            acts = (
+                (geometry.cells[raised % n], far),
+                (geometry.cells[lowered % n], -near),
+                (raised // n, near - far),
+            )
+            for (row, left), (column, right) in product(acts, acts):
+                outer = (part[:, None] * left)[:, :, None] * right[:, None, :]
+                blocks.index_put_((row, column), outer, accumulate=True)
+        return blocks
 
     def solve(self, pieces: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
         right = torch.cat([pieces.reshape(-1), levels.reshape(-1)])

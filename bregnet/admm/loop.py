@@ -17,7 +17,7 @@ from bregnet.admm.interior import Interior, InteriorPoint, system_size, working_
 from bregnet.admm.kernels import Kernel, choose_kernel, single_threaded_torch
 from bregnet.admm.normal import Factor, NormalEquations, pull
 from bregnet.admm.polish import keep_points, strictly_convex
-from bregnet.admm.problem import Multipliers, Problem
+from bregnet.admm.problem import Problem, StateMultipliers
 from bregnet.admm.result import Check, Result, relative_gap
 
 SLOPE_WEIGHT = 0.05  # kappa / n: weight of the copy of the slopes beside the slacks
@@ -130,6 +130,7 @@ class _Iteration:
         self._normal = NormalEquations(problem.geometry, self.kappa)
         problem.prepare(self._normal, state.rho)
         self._plain: tuple[Kernel, Factor] | None = None
+        self.n_polish = 0
         self._moments = [kernel.moments(w) for w in state.slacks]
         self.pieces = torch.zeros(
             (*state.slopes.shape[:2], state.slopes.shape[2] + 1), dtype=torch.float64, device=state.slopes.device
@@ -167,27 +168,20 @@ class _Iteration:
         self.problem.prepare(self._normal, rho)
         self._moments = [self.kernel.moments(w) for w in state.slacks]
 
-    def primal(self, polish: int = 0) -> tuple[float, Tensor]:
-        """The best of some functions: with the slopes of block 1, and with those the penalty agrees with, or polished.
-
-        Parameters
-        ----------
-        polish : int
-            Steps that may be spent on pieces that keep their points.
-        """
-        if polish:
-            return self._polished(polish)
+    def primal(self) -> tuple[float, Tensor]:
+        """The better of two functions: with the slopes of block 1, and with those the penalty agrees with."""
         turned = self.pieces.clone()
         turned[..., :-1] = self.clipped_slopes()
         turned[..., -1] += ((self.pieces - turned)[..., :-1] * self.problem.geometry.centres).sum(-1)
         return min((self.problem.primal(p) for p in (self.pieces, turned)), key=lambda pair: pair[0])
 
-    def _polished(self, limit: int) -> tuple[float, Tensor]:
-        """The function after some steps that only mend which piece is active where."""
+    def polished(self, limit: int) -> tuple[float, Tensor]:
+        """The best function, after at most `limit` steps that only mend which piece is active where."""
         geometry = self.problem.geometry
         if self._plain is None:
             self._plain = choose_kernel(geometry, torch.float64), self._normal.factor(0.0)
-        polished = keep_points(geometry, *self._plain, self.kappa, self.pieces[0], limit)
+        polished, n_steps = keep_points(geometry, *self._plain, self.kappa, self.pieces[0], limit)
+        self.n_polish += n_steps
         candidates = [self.pieces[0], polished]
         if geometry.own_piece:
             candidates.append(strictly_convex(geometry, polished))
@@ -196,7 +190,7 @@ class _Iteration:
     def bound(self, repairs: int) -> float:
         """A certified lower bound from the current multipliers."""
         state = self.state
-        multipliers = tuple(Multipliers(self.kernel, w) for w in state.slacks)
+        multipliers = tuple(StateMultipliers(self.kernel, w) for w in state.slacks)
         nu = state.rho * self.kappa * (state.slopes - self.clipped_slopes())
         return self.problem.bound(multipliers, self.pieces, nu, repairs=repairs)
 
@@ -250,29 +244,17 @@ class _Tracker:
             self._bar.set_postfix_str(f"gap {100 * self.gap:.3g}% (goal {100 * self._options.tol:.3g}%)")
         return check
 
-    def result(self, n_iter: int, n_interior: int, seconds: float) -> Result:
-        gap = self.gap
-        converged = gap <= self._options.tol
-        if converged:
-            how = "converged"
-        elif self.stopped:
-            how = "stopped by the callback"
-        else:
-            how = f"not converged to {self._options.tol:.2g}"
-        status = f"{how}: certified gap {100 * gap:.2g}% after {n_iter} iterations"
-        if n_interior:
-            status += f" ({n_interior} of them interior-point)"
-        return Result(
-            status,
-            converged,
-            self.stopped and not converged,
-            n_iter,
-            self.objective,
-            self.bound,
-            gap,
+    def result(self, n_iter: int, n_interior: int, n_polish: int, seconds: float) -> Result:
+        return Result.of(
             tuple(self.history),
-            seconds,
-            n_interior,
+            self._options.tol,
+            objective=self.objective,
+            dual_bound=self.bound,
+            stopped=self.stopped,
+            n_iter=n_iter,
+            seconds=seconds,
+            n_interior=n_interior,
+            n_polish=n_polish,
         )
 
 
@@ -284,7 +266,7 @@ def _progress(options: Options) -> AbstractContextManager[tqdm | None]:
 
 
 def _next_check(iteration: int, max_iter: int) -> int:
-    """Iterations between checks grow, but never by more than a fifth of those done."""
+    """Iterations between checks grow with those done."""
     return min(max(iteration + FIRST_CHECK, math.ceil(iteration * CHECK_GROWTH)), max_iter)
 
 
@@ -328,7 +310,7 @@ def solve(problem: Problem, options: Options, *, kernel: Kernel | None = None, s
         if not tracker.done and iteration < options.max_iter:  # the interior-point method gave up
             with kernel.session():
                 iteration = _alternate(work, tracker, replace(options, interior_size=0), iteration)
-    result = tracker.result(iteration, n_interior, time.perf_counter() - began)
+    result = tracker.result(iteration, n_interior, work.n_polish, time.perf_counter() - began)
     return Solution(tracker.pieces, result, state)
 
 
@@ -364,7 +346,8 @@ def _alternate(work: _Iteration, tracker: _Tracker, options: Options, iteration:
             near = relative_gap(tracker.objective, bound) <= POLISH_GAP * options.tol
             due = iteration >= min((1.4 if near else 2.0) * polished_at, options.max_iter)
             polished_at = iteration if due else polished_at
-            tracker.look(iteration, *work.primal(min(iteration, POLISH_STEPS) if due else 0), bound)
+            best = work.polished(min(iteration, POLISH_STEPS)) if due else (tracker.objective, tracker.pieces)
+            tracker.look(iteration, *best, bound)
         else:
             objective, pieces = work.primal()
             # while the objective still falls by more than the tolerance, no bound can come close enough

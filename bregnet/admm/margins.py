@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 MARGIN = 2.0  # the slack above which nothing pushes any more
+TRIPLET_MARGIN = 1.0  # the difference of two slacks above which a triplet is content
 
 
 def pulled(state: Tensor, pull: Tensor | float, push: Tensor | float) -> Tensor:

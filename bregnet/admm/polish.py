@@ -11,25 +11,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bregnet.admm.geometry import Geometry
+from bregnet.admm.geometry import TILE_ELEMENTS, Geometry
 from bregnet.admm.kernels import Kernel
 from bregnet.admm.normal import Factor, pull
 
 STEPS_BETWEEN = 20  # looks at what is still violated
 VIOLATION = 1e-11  # taken as none
-STRICTNESS = 1e-6  # curvature that makes every piece the strictly largest at its point
-TILE_ELEMENTS = 1 << 21
+STRICTNESS = 1e-7  # curvature that makes every piece the strictly largest at its point
 
 
 def excesses(geometry: Geometry, pieces: Tensor) -> Tensor:
     """By how much the largest piece exceeds the point's own, at every point, (n,)."""
-    step = max(1, TILE_ELEMENTS // len(pieces))
-    largest = torch.cat([(part @ pieces.T).amax(1) for part in geometry.lifted.split(step)])
-    return largest - geometry.fitted(pieces)
+    return geometry.largest(pieces)[0] - geometry.fitted(pieces)
 
 
-def keep_points(geometry: Geometry, kernel: Kernel, factor: Factor, kappa: float, pieces: Tensor, limit: int) -> Tensor:
-    """Pieces near `pieces`, no steeper, that are the largest at their own points up to rounding.
+def keep_points(
+    geometry: Geometry, kernel: Kernel, factor: Factor, kappa: float, pieces: Tensor, limit: int
+) -> tuple[Tensor, int]:
+    """Pieces near `pieces`, no steeper, that are the largest at their own points up to rounding, and the steps taken.
 
     Parameters
     ----------
@@ -48,6 +47,7 @@ def keep_points(geometry: Geometry, kernel: Kernel, factor: Factor, kappa: float
     slopes = pieces[:, :-1].clone()
     state = _resting(geometry, kernel, pieces)
     moments = kernel.moments(state)
+    step = 0
     for step in range(1, limit + 1):
         clipped = slopes.clamp(-height, height)
         pieces = factor.solve(pull(geometry, moments, kappa, 2 * clipped - slopes))
@@ -55,7 +55,7 @@ def keep_points(geometry: Geometry, kernel: Kernel, factor: Factor, kappa: float
             break
         moments = kernel.advance(state, pieces, geometry.fitted(pieces), 1.7)
         slopes.add_(pieces[:, :-1] - clipped, alpha=1.7)
-    return pieces
+    return pieces, step
 
 
 def _resting(geometry: Geometry, kernel: Kernel, pieces: Tensor) -> Tensor:

@@ -16,8 +16,32 @@ from bregnet.admm.normal import NormalEquations
 from bregnet.admm.prox import Penalty
 
 
-class Multipliers:
-    """The multipliers of a piece set, as the solver's state has them."""
+class Multipliers(ABC):
+    """The multipliers of a piece set."""
+
+    @abstractmethod
+    def tiles(self) -> Iterator[tuple[slice, Tensor]]:
+        """mu (rows, n) of some pieces after the other; they may be changed in place."""
+
+    @abstractmethod
+    def pairs(self, limit: int) -> Pairs:
+        """The positive ones, the largest where there are too many."""
+
+    @abstractmethod
+    def of_losses(self) -> Tensor:
+        """Those of losses that couple entries, (T,)."""
+
+    def of_entries(self, entries: Entries) -> Tensor:
+        """Those of the chosen entries, (E,)."""
+        found = []
+        for rows, tile in self.tiles():
+            part = entries.within(rows)
+            found.append(tile[entries.rows[part] - rows.start, entries.columns[part]])
+        return torch.cat(found)
+
+
+class StateMultipliers(Multipliers):
+    """The multipliers as the solver's state has them."""
 
     def __init__(self, kernel: Kernel, state: Tensor) -> None:
         self.kernel, self.state = kernel, state
@@ -29,11 +53,6 @@ class Multipliers:
     def pairs(self, limit: int) -> Pairs:
         """The positive ones, the largest where there are too many."""
         return self.kernel.pairs(self.state, limit)
-
-    def of_entries(self, entries: Entries) -> Tensor:
-        """Those of the chosen entries, (E,)."""
-        assert isinstance(self.kernel, EntryKernel)
-        return self.kernel.entry_multipliers(self.state)
 
     def of_losses(self) -> Tensor:
         """Those of losses that couple entries, (T,)."""
@@ -51,9 +70,12 @@ class DenseMultipliers(Multipliers):
         """All at once."""
         yield slice(0, len(self._matrix)), self._matrix.clone()
 
-    def of_entries(self, entries: Entries) -> Tensor:
-        """Those of the chosen entries, (E,)."""
-        return self._matrix[entries.rows, entries.columns]
+    def pairs(self, limit: int) -> Pairs:
+        """The positive ones, at most `limit`."""
+        rows, columns = torch.nonzero(self._matrix > 0, as_tuple=True)
+        values = self._matrix[rows, columns]
+        largest = values.topk(min(limit, len(values))).indices.sort().values
+        return Pairs(rows[largest], columns[largest], values[largest])
 
     def of_losses(self) -> Tensor:
         """Those of losses that couple entries, (T,)."""
@@ -130,9 +152,3 @@ class Problem(ABC):
         repairs : int
             How often the multipliers may be repaired.
         """
-
-    def largest(self, pieces: Tensor) -> Tensor:
-        """f(x_j) = max_k u_k.xh_j at every point, for one piece set (K, d + 1)."""
-        lifted = self.geometry.lifted
-        step = max(1, (1 << 21) // len(pieces))
-        return torch.cat([(lifted[i : i + step] @ pieces.T).amax(1) for i in range(0, len(lifted), step)])

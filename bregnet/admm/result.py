@@ -52,6 +52,8 @@ class Result:
     seconds : float
     n_interior : int
         How many of the iterations were interior-point steps.
+    n_polish : int
+        Passes, beside the iterations, that made pieces keep their points.
 
     Examples
     --------
@@ -70,6 +72,45 @@ class Result:
     history: tuple[Check, ...]
     seconds: float
     n_interior: int = 0
+    n_polish: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        history: tuple[Check, ...],
+        tol: float,
+        *,
+        objective: float,
+        dual_bound: float,
+        stopped: bool,
+        n_iter: int,
+        seconds: float,
+        n_interior: int = 0,
+        n_polish: int = 0,
+    ) -> Result:
+        """A result that says itself how the fit ended."""
+        gap = relative_gap(objective, dual_bound)
+        converged = gap <= tol
+        how = "converged" if converged else "stopped by the callback" if stopped else f"not converged to {tol:.2g}"
+        status = f"{how}: certified gap {100 * gap:.2g}% after {n_iter} iterations"
+        if n_interior:
+            status += f" ({n_interior} of them interior-point)"
+        certificate = objective, dual_bound, gap, history
+        return cls(status, converged, stopped and not converged, n_iter, *certificate, seconds, n_interior, n_polish)
+
+    def restated(self, objective: float, tol: float) -> Result:
+        """The same fit when its function turns out to have another value."""
+        return Result.of(
+            self.history,
+            tol,
+            objective=objective,
+            dual_bound=self.dual_bound,
+            stopped=self.stopped,
+            n_iter=self.n_iter,
+            seconds=self.seconds,
+            n_interior=self.n_interior,
+            n_polish=self.n_polish,
+        )
 
 
 def relative_gap(objective: float, bound: float) -> float:

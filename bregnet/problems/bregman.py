@@ -9,16 +9,17 @@ import torch
 from torch import Tensor
 
 from bregnet.admm.entries import Entries, PairEntries, TripletEntries
-from bregnet.admm.geometry import Geometry
-from bregnet.admm.margins import MARGIN, Hinges, Margins
+from bregnet.admm.geometry import TILE_ELEMENTS, Geometry
+from bregnet.admm.margins import MARGIN, TRIPLET_MARGIN, Hinges, Margins
 from bregnet.admm.normal import NormalEquations
+from bregnet.admm.polish import strictly_convex
 from bregnet.admm.problem import DenseMultipliers, Multipliers, Problem
 from bregnet.admm.prox import Penalty
 from bregnet.admm.transport import PieceTree
 
 ROUNDING = 2e-14  # of the mass: error of a sum of products in double precision
-TILE_ELEMENTS = 1 << 21
-SCALES = (0.0, 0.1, 0.3, 0.6, 0.8, 0.9, 0.95, 1.0, 1.05, 1.2)  # of a function, tried for the least value
+TIE = 1e-10  # of the values: pieces nearer to each other than this are tied
+SCALES = (0.0, 0.3, 0.7, 0.9, 1.0, 1.1)  # of a function, tried for the least value
 
 
 class Tangents:
@@ -28,10 +29,8 @@ class Tangents:
     """
 
     def __init__(self, geometry: Geometry, pieces: Tensor) -> None:
-        step = max(1, TILE_ELEMENTS // len(pieces))
-        largest = [(part @ pieces.T).max(1) for part in geometry.lifted.split(step)]
-        self.values = torch.cat([values for values, _ in largest])  # f(x_j)
-        used, self.active = torch.unique(torch.cat([index for _, index in largest]), return_inverse=True)
+        self.values, active = geometry.largest(pieces)  # f(x_j)
+        used, self.active = torch.unique(active, return_inverse=True)
         self.pieces = pieces[used]
         self._lifted = geometry.lifted
 
@@ -40,6 +39,15 @@ class Tangents:
         lifted = self._lifted[points]
         there = torch.linalg.vecdot(self.pieces[self.active[tangents]], lifted)
         return (self.values[points] - there).clamp_min_(0)
+
+    def has_ties(self) -> bool:
+        """Whether some point's largest pieces are so near each other that rounding decides between them."""
+        if len(self.pieces) == 1:
+            return False
+        margin = TIE * (1 + self.values.abs().amax())
+        step = max(1, TILE_ELEMENTS // len(self.pieces))
+        best = (torch.topk(part @ self.pieces.T, 2).values for part in self._lifted.split(step))
+        return any(bool((two[:, 0] - two[:, 1] <= margin).any()) for two in best)
 
     def tile(self, part: slice) -> Tensor:
         """D of some points to the tangents of all pieces, (points, pieces)."""
@@ -51,6 +59,7 @@ class Supervision(ABC):
 
     margins: Margins | None = None
     entries: Entries | None = None
+    coupled = False  # whether a loss acts on several slacks at once
 
     @abstractmethod
     def slack_loss(self) -> tuple[Tensor, Hinges]:
@@ -91,8 +100,10 @@ class Labels(Supervision):
 
     def _weights(self, cells: Tensor, n_pieces: int) -> Margins:
         """P and M when the points are cut into these cells."""
-        at_points = torch.repeat_interleave(self._histograms, self._sizes, dim=0)
-        in_cells = at_points.new_zeros((n_pieces, at_points.shape[1])).index_add_(0, cells, at_points)
+        groups = torch.repeat_interleave(torch.arange(len(self._sizes), device=cells.device), self._sizes)
+        members = self._histograms.new_zeros((n_pieces, len(self._sizes)))
+        members.index_put_((cells, groups), torch.ones_like(members[0, 0]), accumulate=True)
+        in_cells = members @ self._histograms
         similar = in_cells @ self._histograms.T
         everyone = in_cells.sum(1)[:, None] * self._histograms.sum(1)
         return Margins(self._pull * similar, self._push * (everyone - similar).clamp_min(0), self._sizes)
@@ -193,6 +204,8 @@ class Triplets(Supervision):
     weights : Tensor of shape (m,)
     """
 
+    coupled = True
+
     def __init__(self, geometry: Geometry, triplets: Tensor, weights: Tensor) -> None:
         self._geometry, self._triplets, self._weights = geometry, triplets, weights
         anchors, positives, negatives = triplets.unbind(1)
@@ -207,13 +220,13 @@ class Triplets(Supervision):
         numbers = entries.rows * geometry.n_points + entries.columns
         near, far = numbers[entries.ends]
         free = geometry.lifted.new_zeros((geometry.n_pieces, geometry.n_points))
-        return free, Hinges(self._weights, far, near, 1.0)
+        return free, Hinges(self._weights, far, near, TRIPLET_MARGIN)
 
     def loss(self, tangents: Tangents, scales: Tensor) -> Tensor:
         """sum weight max(0, 1 + D(positive, anchor) - D(negative, anchor))."""
         anchors, positives, negatives = self._triplets.unbind(1)
         farther = tangents.pairs(anchors, positives) - tangents.pairs(anchors, negatives)
-        return torch.stack([self._weights @ (1 + scale * farther).clamp_min(0) for scale in scales])
+        return torch.stack([self._weights @ (TRIPLET_MARGIN + scale * farther).clamp_min(0) for scale in scales])
 
     def raised(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
         """mu >= the multipliers of triplets in which a slack is the far one, minus those where it is the near one."""
@@ -257,8 +270,7 @@ def distinct(rows: Tensor, columns: Tensor, n_columns: int) -> tuple[Tensor, Ten
 
 def raise_entries(entries: Entries, floor: Tensor, rows: slice, tile: Tensor) -> Tensor:
     """Raise a tile to the floor of its entries, and to 0 elsewhere."""
-    ends = torch.tensor([rows.start, rows.stop], device=tile.device)
-    part = slice(*torch.searchsorted(entries.rows, ends).tolist())
+    part = entries.within(rows)
     at = entries.rows[part] - rows.start, entries.columns[part]
     kept = torch.maximum(tile[at], floor[part])
     tile.clamp_min_(0)
@@ -279,14 +291,13 @@ class BregmanLearning(Problem):
     step_scale = 10.0
     polished = True
     newton = True
+    signs = (1,)
 
     def __init__(self, geometry: Geometry, penalty: Penalty, supervision: Supervision) -> None:
         super().__init__(geometry, penalty, 1)
         self.supervision = supervision
         self.margins, self.entries = supervision.margins, supervision.entries
-        self.coupled = isinstance(supervision, Triplets)
-
-    signs = (1,)
+        self.coupled = supervision.coupled
 
     @cached_property
     def targets(self) -> Tensor:
@@ -326,11 +337,21 @@ class BregmanLearning(Problem):
     def primal(self, pieces: Tensor) -> tuple[float, Tensor]:
         """Value of the function with the pieces that are active at the points, well scaled, and these pieces."""
         tangents = Tangents(self.geometry, pieces[0])
+        if self.geometry.own_piece and tangents.has_ties():
+            # which of tied pieces is active would be left to rounding: every point gets its own tangent, set apart
+            apart = strictly_convex(self.geometry, tangents.pieces[tangents.active])
+            tangents = Tangents(self.geometry, apart)
         used = tangents.pieces
         scales = used.new_tensor(SCALES)
         values = self.supervision.loss(tangents, scales) + scales * self.penalty.value(used[:, :-1])
         best = values.argmin()
         return float(values[best]), scales[best] * used[None]
+
+    def objective(self, geometry: Geometry, pieces: Tensor, penalty: Penalty) -> float:
+        """Value of a function as it is, with points, pieces and penalty in any coordinates."""
+        tangents = Tangents(geometry, pieces)
+        loss = self.supervision.loss(tangents, pieces.new_ones(1))
+        return float(loss) + float(penalty.value(pieces[:, :-1]))
 
     def bound(self, multipliers: tuple[Multipliers, ...], pieces: Tensor, nu: Tensor, *, repairs: int) -> float:
         """Make the multipliers a circulation, scale them into the penalty's ball, and value them."""

@@ -71,7 +71,7 @@ class LeastSquares(Problem):
         problem; it is solved by trying every set of functions that are kept.
         """
         pieces = torch.stack([self.penalty.feasible(u, self.geometry.centres) for u in pieces])
-        values = torch.stack([s * self.largest(u) for s, u in zip(self.signs, pieces, strict=True)])
+        values = torch.stack([s * self.geometry.largest(u)[0] for s, u in zip(self.signs, pieces, strict=True)])
         centred = values - self._mean(values)
         level = self._mean(self.targets)
         penalty = self.penalty.value(pieces[..., :-1])

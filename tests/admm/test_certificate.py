@@ -7,7 +7,7 @@ from bregnet.admm.certificate import DualPoint, PairOperator
 from bregnet.admm.kernels import Pairs
 from bregnet.admm.loop import Options, solve
 from bregnet.admm.transport import PieceTree
-from tests.problems_at_random import random_program, to_problem
+from tests.regression_at_random import random_program, to_problem
 
 KINDS = [{}, {"dc": True}, {"cells": True}, {"dc": True, "cells": True}, {"monotone": True}]
 

@@ -10,7 +10,7 @@ from bregnet.admm.loop import Options, solve
 from bregnet.admm.prox import Penalty
 from bregnet.problems.convex import ConvexRegression
 from tests import paper
-from tests.problems_at_random import random_program, to_problem
+from tests.regression_at_random import random_program, to_problem
 
 KINDS = [{}, {"monotone": True}, {"dc": True}]
 

@@ -26,7 +26,9 @@ def tangents_of_a_bowl(geometry, noise):
 
 def polished(geometry, pieces, limit=2000):
     kernel = TiledKernel(geometry, torch.float64)
-    return keep_points(geometry, kernel, NormalEquations(geometry, 2.0).factor(0.0), 2.0, pieces, limit)
+    after, n_steps = keep_points(geometry, kernel, NormalEquations(geometry, 2.0).factor(0.0), 2.0, pieces, limit)
+    assert 0 < n_steps <= limit
+    return after
 
 
 @pytest.mark.parametrize(("n", "d", "n_pieces"), [(30, 2, None), (60, 4, None), (80, 2, 9)])

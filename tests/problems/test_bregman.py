@@ -11,7 +11,7 @@ from bregnet.admm.problem import DenseMultipliers
 from bregnet.admm.prox import Penalty
 from bregnet.problems.bregman import BregmanLearning, Labels
 from tests import paper
-from tests.problems.at_random import random_supervision
+from tests.problems.divergences_at_random import random_supervision
 
 KINDS = ["labels", "pairs", "triplets"]
 
@@ -104,18 +104,20 @@ def test_cells_add_up_the_weights_of_their_points():
         torch.testing.assert_close(found, fine.reshape(3, 2, 6).sum(1))
 
 
-@pytest.mark.parametrize("kind", ["labels", "pairs"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(4))
 def test_any_multipliers_give_a_valid_bound(kind, seed):
     """Nothing of the solver is needed: random multipliers are raised, closed and scaled into a dual point."""
     program, problem = random_supervision(seed + 50, kind, n=(6, 15), d=(1, 3))
     optimum = bregman_program.solve(program).value
     shape = problem.geometry.n_pieces, problem.geometry.n_points
+    n_losses = 0 if problem.entries is None else problem.entries.new_copies().shape[-1]
     generator = torch.Generator().manual_seed(seed)
     for scale in (1e-3, 0.1, 10.0):
         mu = scale * torch.randn(shape, dtype=torch.float64, generator=generator)
         pieces = torch.zeros((1, shape[0], problem.geometry.dimension + 1), dtype=torch.float64)
-        bound = problem.bound((DenseMultipliers(mu),), pieces, pieces, repairs=0)
+        losses = scale * torch.randn(n_losses, dtype=torch.float64, generator=generator)
+        bound = problem.bound((DenseMultipliers(mu, losses),), pieces, pieces, repairs=0)
         assert bound <= optimum + 1e-7
 
 
