@@ -29,7 +29,8 @@ INTERIOR_ELEMENTS = 30_000_000  # numbers in its largest array
 FINE_TOLERANCE = 1e-3  # below, the state is in double precision and larger problems are finished by Newton steps
 SMALL_SYSTEM, LARGE_SYSTEM = 400, 1500
 COARSE_ELEMENTS = 10_000_000
-SERIAL_ELEMENTS = 2_000_000  # threads that wait for each other take longer
+SERIAL_ELEMENTS = 10_000_000  # threads that wait for each other, on a busy machine, take many times longer
+QUICK_ELEMENTS = 2_000_000  # up to here a step of the interior-point method costs little
 CHECK_GROWTH = 1.2  # checks move apart: certifying costs as much as some dozens of iterations
 
 
@@ -332,7 +333,7 @@ def _alternate(work: _Iteration, tracker: _Tracker, options: Options, iteration:
     next_check, limit = _next_check(iteration, options.max_iter), options.max_iter
     if _ends_by_newton(work.problem, options):
         elements = working_elements(work.problem.geometry, work.problem.n_sets, work.problem.coupled)
-        patience = max(1.0, elements / SERIAL_ELEMENTS)  # its steps are dear where these are many
+        patience = max(1.0, elements / QUICK_ELEMENTS)  # its steps are dear where these are many
         limit = min(limit, int(patience * options.interior_after))
     polished_at = iteration
     while iteration < limit and not tracker.done:
