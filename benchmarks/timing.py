@@ -34,7 +34,7 @@ def median_seconds(step: Callable[[], Any], n_steps: int) -> float:
 
 
 def fastest_seconds(step: Callable[[], Any], n_steps: int) -> float:
-    """Median time of a call on one thread or on all, whichever is less: a peer should not suffer from a busy machine."""
+    """Median time of a call on one thread or on all, whichever is less: peers should not suffer from a busy machine."""
     n_threads = torch.get_num_threads()
     try:
         times = []
