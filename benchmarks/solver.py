@@ -19,28 +19,16 @@ from benchmarks.data import data_home
 from benchmarks.peers import clarabel_program
 from benchmarks.peers.paper import PaperAlgorithm
 from benchmarks.report import Table, machine, write_json
-from benchmarks.timing import in_own_process, iteration_seconds, peak_megabytes
+from benchmarks.timing import FIT_COLUMNS, fit_row, in_own_process, iteration_seconds, peak_megabytes
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.loop import Options, solve
 from bregnet.admm.problem import Problem
 from bregnet.admm.prox import Penalty
-from bregnet.admm.result import Result
 from bregnet.problems.convex import ConvexRegression
 from bregnet.problems.dc import DCRegression
 
-FIT_COLUMNS = {
-    "problem": "",
-    "n": "d",
-    "d": "d",
-    "alpha": "g",
-    "iterations": "d",
-    "seconds": ".2f",
-    "ms/iter": ".2f",
-    "objective": ".5f",
-    "gap": ".2%",
-}
-COLUMNS = {**FIT_COLUMNS, "x paper/iter": ".0f", "x paper": ".0f", "x Clarabel": ".0f"}
-GROWTH_COLUMNS = {**FIT_COLUMNS, "ns/(n K)": ".2f", "peak MB": ".0f", "states": ".2f"}
+COLUMNS = {"problem": "", **FIT_COLUMNS, "x paper/iter": ".0f", "x paper": ".0f", "x Clarabel": ".0f"}
+GROWTH_COLUMNS = {"problem": "", **FIT_COLUMNS, "ns/(n K)": ".2f", "peak MB": ".0f", "states": ".2f"}
 PAPER_SECONDS = 25.0  # for the paper's algorithm to come as low as ours
 
 
@@ -82,17 +70,7 @@ def compare(table: Table, n: int, d: int, alpha: float, dc: bool, *, paper: floa
     problem = make_problem(X, y, alpha, dc)
     result = solve(problem, Options(max_iter=20_000)).result
     each = iteration_seconds(problem, 100 if n <= 1000 else 30)
-    row: dict[str, Any] = {
-        "problem": "DC" if dc else "convex",
-        "n": n,
-        "d": d,
-        "alpha": alpha,
-        "iterations": result.n_iter,
-        "seconds": result.seconds,
-        "ms/iter": 1e3 * each,
-        "objective": result.objective,
-        "gap": result.gap,
-    }
+    row = {"problem": "DC" if dc else "convex", **fit_row(problem, alpha, result, each)}
     if paper is not None:
         per_iteration, total = paper_seconds(problem, X, y, alpha, dc, result.objective, paper)
         row["x paper/iter"] = per_iteration / each
@@ -106,36 +84,22 @@ def compare(table: Table, n: int, d: int, alpha: float, dc: bool, *, paper: floa
     table.add(**row)
 
 
-def _measure_growth(n: int, d: int, alpha: float, max_iter: int) -> tuple[Result, float, float]:
+def _measure_growth(n: int, d: int, alpha: float, max_iter: int) -> dict[str, Any]:
     X, y = synthetic(n, d, False)
     problem = make_problem(X, y, alpha, False)
     solve(make_problem(X[:300], y[:300], alpha, False), Options(max_iter=30))  # compile before measuring
     before = peak_megabytes()
     result = solve(problem, Options(max_iter=max_iter)).result
     peak = peak_megabytes() - before
-    return result, iteration_seconds(problem, 20), peak
+    each = iteration_seconds(problem, 20)
+    memory = {"peak MB": peak, "states": peak / (4 * n**2 / 2**20)}
+    return {**fit_row(problem, alpha, result, each), "ns/(n K)": 1e9 * each / n**2, **memory}
 
 
 def growth(table: Table, sizes: list[int], d: int, alpha: float, max_iter: int) -> None:
     """Each size in a process of its own, so that its peak memory is its own."""
     for n in sizes:
-        result, each, peak = in_own_process(_measure_growth, n, d, alpha, max_iter)
-        table.add(
-            **{
-                "problem": "convex",
-                "n": n,
-                "d": d,
-                "alpha": alpha,
-                "iterations": result.n_iter,
-                "seconds": result.seconds,
-                "ms/iter": 1e3 * each,
-                "ns/(n K)": 1e9 * each / n**2,
-                "objective": result.objective,
-                "gap": result.gap,
-                "peak MB": peak,
-                "states": peak / (4 * n**2 / 2**20),
-            }
-        )
+        table.add(problem="convex", **in_own_process(_measure_growth, n, d, alpha, max_iter))
 
 
 def regression_tables(quick: bool) -> list[Table]:

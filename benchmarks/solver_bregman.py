@@ -14,25 +14,14 @@ from sklearn.model_selection import train_test_split
 from benchmarks.data import class_data
 from benchmarks.peers.paper import PaperBregman
 from benchmarks.report import Table
-from benchmarks.timing import fastest_seconds, in_own_process, iteration_seconds, peak_megabytes
+from benchmarks.timing import FIT_COLUMNS, fastest_seconds, fit_row, in_own_process, iteration_seconds, peak_megabytes
 from bregnet import BregmanDivergence, MaxAffine
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.loop import Options, solve
 from bregnet.admm.prox import Penalty
-from bregnet.admm.result import Result
 from bregnet.metrics import mean_average_precision
 from bregnet.problems.bregman import BregmanLearning, Labels
 
-COLUMNS = {
-    "n": "d",
-    "d": "d",
-    "alpha": "g",
-    "iterations": "d",
-    "seconds": ".2f",
-    "ms/iter": ".2f",
-    "objective": ".5f",
-    "gap": ".2%",
-}
 SMALL = {"iris": load_iris, "wine": load_wine, "wdbc": load_breast_cancer}
 SETTLING = (25, 50, 100, 200, 400, 800)
 SETTLED = 0.005  # of mean average precision
@@ -59,20 +48,6 @@ def label_problem(X: np.ndarray, y: np.ndarray, alpha: float) -> BregmanLearning
     return BregmanLearning(geometry, Penalty(torch.full((X.shape[1],), alpha, dtype=torch.float64)), labels)
 
 
-def _row(problem: BregmanLearning, alpha: float, result: Result, each: float | None = None) -> dict[str, Any]:
-    geometry = problem.geometry
-    return {
-        "n": geometry.n_points,
-        "d": geometry.dimension,
-        "alpha": alpha,
-        "iterations": result.n_iter,
-        "seconds": result.seconds,
-        "ms/iter": None if each is None else 1e3 * each,
-        "objective": result.objective,
-        "gap": result.gap,
-    }
-
-
 def tables(home: Path | None, quick: bool) -> list[Table]:
     """All tables about learning divergences."""
     solve(label_problem(*synthetic(300, 3), 0.1), Options(max_iter=60))  # compile before measuring
@@ -81,27 +56,27 @@ def tables(home: Path | None, quick: bool) -> list[Table]:
 
 def against_the_paper(quick: bool) -> Table:
     """An iteration of algorithm 3 as printed, and one of ours, at n = 1000."""
-    table = Table("PBDL, to a certified gap of 5%", {**COLUMNS, "x paper/iter": ".0f"})
+    table = Table("PBDL, to a certified gap of 5%", {**FIT_COLUMNS, "x paper/iter": ".0f"})
     for d in [4] if quick else [4, 16, 32]:
         X, y = synthetic(1000, d)
         problem = label_problem(X, y, 0.01)
         result = solve(problem, Options(tol=0.05)).result
         each = iteration_seconds(problem, 100)
         paper = PaperBregman(torch.as_tensor(X), torch.as_tensor(y), rho=0.01 / len(X), lam=0.01)
-        table.add(**_row(problem, 0.01, result, each), **{"x paper/iter": fastest_seconds(paper.step, 15) / each})
+        table.add(**fit_row(problem, 0.01, result, each), **{"x paper/iter": fastest_seconds(paper.step, 15) / each})
     return table
 
 
 def certificates(quick: bool) -> Table:
     """Iterations until the gap is 10%, 5% and 1%, second stage included."""
-    table = Table("PBDL, iterations to a certified gap", {"set": "", **COLUMNS, "goal": ".0%", "second": "d"})
+    table = Table("PBDL, iterations to a certified gap", {"set": "", **FIT_COLUMNS, "goal": ".0%", "second": "d"})
     for name, load in SMALL.items():
         X, y = _standardised(*load(return_X_y=True))
         for alpha in (0.1, 0.01):
             problem = label_problem(X, y, alpha)
             for goal in (0.1, 0.05) if quick else (0.1, 0.05, 0.01):
                 result = solve(problem, Options(tol=goal)).result
-                table.add(set=name, goal=goal, second=result.n_interior, **_row(problem, alpha, result))
+                table.add(set=name, goal=goal, second=result.n_interior, **fit_row(problem, alpha, result))
     return table
 
 
@@ -131,7 +106,7 @@ def settling(quick: bool) -> Table:
 
 def large(home: Path | None, quick: bool) -> Table:
     """Abalone, a piece per point: n = 4177."""
-    table = Table("PBDL on abalone, a piece per point", {**COLUMNS, "peak MB": ".0f", "states": ".2f"})
+    table = Table("PBDL on abalone, a piece per point", {**FIT_COLUMNS, "peak MB": ".0f", "states": ".2f"})
     if home is None or quick:
         print("not run: it takes minutes, and needs the data folder in $BREGNET_DATA")
         return table
@@ -148,7 +123,7 @@ def _fit_abalone(home: Path, alpha: float) -> tuple[dict[str, Any], float]:
     before = peak_megabytes()
     result = solve(problem, Options(tol=0.05, max_iter=800)).result
     peak = peak_megabytes() - before
-    return _row(problem, alpha, result, iteration_seconds(problem, 10)), peak
+    return fit_row(problem, alpha, result, iteration_seconds(problem, 10)), peak
 
 
 def _retrieval(pieces: torch.Tensor, X: np.ndarray, y: np.ndarray, queries: np.ndarray, of: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Measuring one iteration, and memory in a process of its own."""
+"""Measuring one iteration, memory in a process of its own, and a fit as a row."""
 
 from __future__ import annotations
 
@@ -13,6 +13,32 @@ import torch
 
 from bregnet.admm.loop import State, _Iteration, default_rho
 from bregnet.admm.problem import Problem
+from bregnet.admm.result import Result
+
+FIT_COLUMNS = {
+    "n": "d",
+    "d": "d",
+    "alpha": "g",
+    "iterations": "d",
+    "seconds": ".2f",
+    "ms/iter": ".2f",
+    "objective": ".5f",
+    "gap": ".2%",
+}
+
+
+def fit_row(problem: Problem, alpha: float, result: Result, each: float | None = None) -> dict[str, Any]:
+    """The columns above; `each` is the time of an iteration."""
+    return {
+        "n": problem.geometry.n_points,
+        "d": problem.geometry.dimension,
+        "alpha": alpha,
+        "iterations": result.n_iter,
+        "seconds": result.seconds,
+        "ms/iter": None if each is None else 1e3 * each,
+        "objective": result.objective,
+        "gap": result.gap,
+    }
 
 
 def iteration_seconds(problem: Problem, n_steps: int) -> float:

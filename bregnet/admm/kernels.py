@@ -137,19 +137,6 @@ class Kernel(ABC):
             slack = (-tile).clamp_min_(0) if exact is None else pulled(tile, *exact.at(rows))
             yield rows, (tile + slack).mul_(self.rho)
 
-    def pairs(self, state: Tensor, limit: int) -> Pairs:
-        """The pairs with a positive multiplier, the largest of them where a tile has more than its share."""
-        found = []
-        for rows, tile in self.multipliers(state):
-            at = torch.nonzero(tile > 0)
-            values = tile[at[:, 0], at[:, 1]]
-            share = max(1, limit * len(tile) // len(state))
-            if len(values) > share:
-                order = values.topk(share).indices.sort().values
-                at, values = at[order], values[order]
-            found.append(Pairs(at[:, 0] + rows.start, at[:, 1], values))
-        return Pairs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
-
     def _tiles(self, state: Tensor) -> Iterator[slice]:
         return (slice(start, min(start + self._tile, len(state))) for start in range(0, len(state), self._tile))
 

@@ -23,9 +23,23 @@ class Multipliers(ABC):
     def tiles(self) -> Iterator[tuple[slice, Tensor]]:
         """mu (rows, n) of some pieces after the other; they may be changed in place."""
 
+    @property
     @abstractmethod
+    def n_pieces(self) -> int:
+        """Rows in all tiles."""
+
     def pairs(self, limit: int) -> Pairs:
-        """The positive ones, the largest where there are too many."""
+        """The positive ones, the largest of them where a tile has more than its share."""
+        found = []
+        for rows, tile in self.tiles():
+            at = torch.nonzero(tile > 0)
+            values = tile[at[:, 0], at[:, 1]]
+            share = max(1, limit * len(tile) // self.n_pieces)
+            if len(values) > share:
+                order = values.topk(share).indices.sort().values
+                at, values = at[order], values[order]
+            found.append(Pairs(at[:, 0] + rows.start, at[:, 1], values))
+        return Pairs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
     @abstractmethod
     def of_losses(self) -> Tensor:
@@ -50,9 +64,10 @@ class StateMultipliers(Multipliers):
         """mu (rows, n) of some pieces after the other; they may be changed in place."""
         return self.kernel.multipliers(self.state)
 
-    def pairs(self, limit: int) -> Pairs:
-        """The positive ones, the largest where there are too many."""
-        return self.kernel.pairs(self.state, limit)
+    @property
+    def n_pieces(self) -> int:
+        """Rows of the state."""
+        return len(self.state)
 
     def of_losses(self) -> Tensor:
         """Those of losses that couple entries, (T,)."""
@@ -70,12 +85,10 @@ class DenseMultipliers(Multipliers):
         """All at once."""
         yield slice(0, len(self._matrix)), self._matrix.clone()
 
-    def pairs(self, limit: int) -> Pairs:
-        """The positive ones, at most `limit`."""
-        rows, columns = torch.nonzero(self._matrix > 0, as_tuple=True)
-        values = self._matrix[rows, columns]
-        largest = values.topk(min(limit, len(values))).indices.sort().values
-        return Pairs(rows[largest], columns[largest], values[largest])
+    @property
+    def n_pieces(self) -> int:
+        """Rows of the matrix."""
+        return len(self._matrix)
 
     def of_losses(self) -> Tensor:
         """Those of losses that couple entries, (T,)."""

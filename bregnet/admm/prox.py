@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+ROUNDING = 2e-14  # of the mass: error of a sum of products in double precision
+
 
 def shrink_columns(values: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
     """Prox of ``level_l * max_k |.|`` on every column (algorithm 1, L-update).
@@ -48,6 +50,11 @@ def _shrink_by_sweeps(values: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
     for matrix, out, top in zip(*sets, height.numpy().reshape(-1, shape[1]), strict=True):
         fused.clip_columns(matrix, level.numpy(), out, top)
     return clipped, height
+
+
+def rounding_of(mass: Tensor, lifted: Tensor) -> Tensor:
+    """Error, at most, of a sum of multipliers that add up to `mass` times entries of `lifted` (double precision)."""
+    return ROUNDING * mass * lifted.abs().amax()
 
 
 @dataclass(frozen=True)

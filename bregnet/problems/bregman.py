@@ -14,10 +14,9 @@ from bregnet.admm.margins import MARGIN, TRIPLET_MARGIN, Hinges, Margins
 from bregnet.admm.normal import NormalEquations
 from bregnet.admm.polish import strictly_convex
 from bregnet.admm.problem import DenseMultipliers, Multipliers, Problem
-from bregnet.admm.prox import Penalty
+from bregnet.admm.prox import Penalty, rounding_of
 from bregnet.admm.transport import PieceTree
 
-ROUNDING = 2e-14  # of the mass: error of a sum of products in double precision
 TIE = 1e-10  # of the values: pieces nearer to each other than this are tied
 SCALES = (0.0, 0.3, 0.7, 0.9, 1.0, 1.1)  # of a function, tried for the least value
 
@@ -96,13 +95,13 @@ class Labels(Supervision):
     def __init__(self, geometry: Geometry, histograms: Tensor, sizes: Tensor, pull: float, push: float) -> None:
         self._geometry, self._histograms, self._sizes = geometry, histograms, sizes
         self._pull, self._push = pull, push
+        self._groups = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
         self.margins = self._weights(geometry.cells, geometry.n_pieces)
 
     def _weights(self, cells: Tensor, n_pieces: int) -> Margins:
         """P and M when the points are cut into these cells."""
-        groups = torch.repeat_interleave(torch.arange(len(self._sizes), device=cells.device), self._sizes)
         members = self._histograms.new_zeros((n_pieces, len(self._sizes)))
-        members.index_put_((cells, groups), torch.ones_like(members[0, 0]), accumulate=True)
+        members.index_put_((cells, self._groups), torch.ones_like(members[0, 0]), accumulate=True)
         in_cells = members @ self._histograms
         similar = in_cells @ self._histograms.T
         everyone = in_cells.sum(1)[:, None] * self._histograms.sum(1)
@@ -123,7 +122,7 @@ class Labels(Supervision):
         for start in range(0, self._geometry.n_points, step):
             part = slice(start, start + step)
             divergence = tangents.tile(part)
-            groups = weights.groups[part]
+            groups = self._groups[part]
             total += scales * (pull[groups] * divergence).sum()
             total += torch.stack([_short(push[groups], scale * divergence) for scale in scales])
         return total
@@ -368,6 +367,6 @@ class BregmanLearning(Problem):
         stationarity = leaving - geometry.cell_sum(arriving[:, None] * lifted)
         # what closes the masses only adds multipliers, which never lowers the value
         closed = self._tree.level_out(stationarity)
-        rounding = ROUNDING * mass * lifted.abs().amax()
+        rounding = rounding_of(mass, lifted)
         norm = float(self.penalty.dual_norm(-closed[:, :-1], rounding))
         return self.supervision.dual_value(found, min(1.0, 1 / norm) if norm > 0 else 1.0)

@@ -12,12 +12,11 @@ from bregnet.admm.certificate import DualPoint, PairOperator, repair
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.kernels import Pairs
 from bregnet.admm.problem import Multipliers, Problem
-from bregnet.admm.prox import Penalty
+from bregnet.admm.prox import Penalty, rounding_of
 from bregnet.admm.transport import PieceTree
 
 CG_STEPS = 30
 PAIRS_PER_POINT = 60  # multipliers that the certificate looks at, at most
-ROUNDING = 2e-14  # of the mass: error of a sum of products in double precision
 
 
 class LeastSquares(Problem):
@@ -150,7 +149,7 @@ class LeastSquares(Problem):
         stationarity = stationarity - signs[..., None] * geometry.cell_sum(shift[:, None] * geometry.lifted)
         if self.n_sets > 1:  # what is left of one set is the opposite of what is left of the other
             stationarity = torch.stack([self._tree.level_out(s) for s in stationarity])
-        rounding = ROUNDING * mass * geometry.lifted.abs().amax()
+        rounding = rounding_of(mass, geometry.lifted)
         norm = torch.stack([self.penalty.dual_norm(-s[:, :-1], rounding) for s in stationarity]).amax()
         linear = (theta * self.targets).sum()
         quadratic = self._total / 2 * (theta.square() / weights).sum()

@@ -9,6 +9,7 @@ from bregnet.admm.geometry import Geometry
 from bregnet.admm.kernels import FusedKernel, TiledKernel, choose_kernel
 from bregnet.admm.loop import State, _Iteration
 from bregnet.admm.margins import Margins
+from bregnet.admm.problem import StateMultipliers
 from bregnet.admm.prox import Penalty
 from bregnet.problems.bregman import BregmanLearning, Labels
 from bregnet.problems.convex import ConvexRegression
@@ -128,11 +129,11 @@ def test_pairs_are_the_positive_entries_and_the_largest_when_limited():
     geometry = geometry_of(30, 2)
     kernel = TiledKernel(geometry, torch.float64)
     state = torch.randn(30, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    pairs = kernel.pairs(state, 10_000)
+    pairs = StateMultipliers(kernel, state).pairs(10_000)
     dense = torch.zeros_like(state)
     dense[pairs.rows, pairs.columns] = pairs.values
     torch.testing.assert_close(dense, state.clamp_min(0))
-    few = kernel.pairs(state, 50)
+    few = StateMultipliers(kernel, state).pairs(50)
     assert len(few.values) == 50
     assert few.values.min() >= state.flatten().sort(descending=True).values[49]
     order = few.rows * 30 + few.columns
