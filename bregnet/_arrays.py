@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 Array: TypeAlias = "np.ndarray | Tensor"
+ArrayT = TypeVar("ArrayT", bound=Array)
 
 
 def to_torch(name: str, values: float | Array) -> Tensor:
@@ -64,9 +65,17 @@ def check_entries(name: str, tensor: Tensor, accepted: Tensor, requirement: str)
         raise ValueError(f"{name} must be {requirement}, got {tensor[place].item():g} in row {place[0]}")
 
 
-def like(out: Tensor, given: Array) -> Array:
+def like(out: Tensor, given: ArrayT) -> ArrayT:
     """The result as the kind of array that was given, on its device."""
-    return out.to(given.device) if isinstance(given, Tensor) else out.cpu().numpy()
+    return out.to(given.device) if isinstance(given, Tensor) else out.cpu().numpy()  # type: ignore[return-value]
+
+
+def to_numpy(values: Array) -> Any:
+    """Torch tensors as numpy arrays, half precision raised; anything else as it is."""
+    if not isinstance(values, Tensor):
+        return values
+    values = values.detach().cpu()
+    return (values.double() if values.is_floating_point() else values).numpy()
 
 
 def gradients_for(given: Array) -> torch.set_grad_enabled:

@@ -15,7 +15,6 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from bregnet import _validation as check
-from bregnet._arrays import Array
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.loop import Options, State
 from bregnet.admm.result import Result
@@ -164,11 +163,3 @@ class SolverEstimator(BaseEstimator):
         state = super().__getstate__().copy()
         state["_warm"] = None  # the state matrix of a warm start is large and of no use elsewhere
         return state
-
-
-def to_numpy(values: Array) -> Any:
-    """Torch tensors as numpy arrays, half precision raised; anything else as it is."""
-    if not isinstance(values, Tensor):
-        return values
-    values = values.detach().cpu()
-    return (values.double() if values.is_floating_point() else values).numpy()

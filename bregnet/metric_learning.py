@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from bregnet import _validation as check
-from bregnet._arrays import Array
-from bregnet._estimator import SolverEstimator, Standardisation, to_numpy
+from bregnet._arrays import Array, to_numpy
+from bregnet._estimator import SolverEstimator, Standardisation
 from bregnet._supervision import class_histograms, given_pairs, given_triplets, in_groups, majority
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.loop import solve
@@ -528,19 +528,18 @@ class PBDL(SolverEstimator):
         """
         check_is_fitted(self, "divergence_")
         features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, reset=False)
-        scores, n_counted = 0.0, 0
+        precisions = []
         for rows, divergences in self.divergence_.pairwise_blocks(features):
             block = np.asarray(divergences)
             relevant = labels[rows, None] == labels
             np.fill_diagonal(block[:, rows], np.inf)
             np.fill_diagonal(relevant[:, rows], False)
-            counted = int(relevant.any(1).sum())
-            if counted:
-                scores += counted * mean_average_precision(block, relevant)
-                n_counted += counted
-        if n_counted == 0:
+            precisions.append(mean_average_precision(block, relevant, per_query=True))
+        per_query = np.concatenate(precisions)
+        counted = ~np.isnan(per_query)
+        if not counted.any():
             raise ValueError("y must have a class with at least 2 rows, got none")
-        return scores / n_counted
+        return float(per_query[counted].mean())
 
 
 def _told_distances(learned: BregmanDivergence, features: np.ndarray, told: _Told) -> np.ndarray:

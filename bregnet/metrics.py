@@ -1,30 +1,49 @@
-"""How well divergences retrieve what is relevant."""
+"""How well divergences retrieve what is relevant, and how well clusters fit known classes.
+
+A retrieval metric takes divergences of shape (n_queries, n_items), smaller is nearer, and of the same shape whether an
+item is relevant. Items that are not to be counted, such as the query itself, have an infinite divergence and are not
+relevant. Queries without a relevant item do not count.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, overload
 
+import numpy as np
+import torch
+from sklearn.metrics.cluster import contingency_matrix
+from torch import Tensor
+
+from bregnet import _validation as check
 from bregnet._arrays import Array, to_torch
 
+BLOCK_ELEMENTS = 1 << 16  # divergences that are ranked at once: few enough to stay in the cache
 
-def mean_average_precision(divergences: Array, relevant: Array) -> float:
+
+@overload
+def mean_average_precision(divergences: Array, relevant: Array, *, per_query: Literal[False] = False) -> float: ...
+@overload
+def mean_average_precision(divergences: Array, relevant: Array, *, per_query: Literal[True]) -> np.ndarray: ...
+def mean_average_precision(divergences: Array, relevant: Array, *, per_query: bool = False) -> float | np.ndarray:
     """Mean over queries of the average precision of the items, nearest first.
 
-    Items at the same divergence share one place, as in scikit-learn's ``average_precision_score``. Items that are
-    not to be counted, such as the query itself, have an infinite divergence and are not relevant. Queries without any
-    relevant item do not count.
+    Average precision is the mean over the relevant items of the share of relevant items among those up to their place.
+    Items at the same divergence share one place, the last, as in scikit-learn's ``average_precision_score``.
 
     Parameters
     ----------
     divergences : array of shape (n_queries, n_items)
-        Smaller is nearer.
-    relevant : array of shape (n_queries, n_items)
-        Whether an item is relevant for a query.
+        Smaller is nearer; infinite for items that are not to be counted, such as the query itself.
+    relevant : array of shape (n_queries, n_items), bool
+        Whether an item is relevant for a query; False where the divergence is infinite.
+    per_query : bool, default=False
+        Whether to return a value for each query, in place of the mean over queries with a relevant item.
 
     Returns
     -------
-    score : float
-        Between 0 and 1.
+    score : float or ndarray of shape (n_queries,)
+        Between 0 and 1; with `per_query`, NaN for queries without a relevant item.
 
     Examples
     --------
@@ -32,23 +51,361 @@ def mean_average_precision(divergences: Array, relevant: Array) -> float:
     >>> round(mean_average_precision([[0.1, 0.2, 0.3]], [[True, False, True]]), 4)  # (1 + 2/3) / 2
     0.8333
     """
-    values = to_torch("divergences", divergences).detach().cpu().numpy()
-    hits = to_torch("relevant", relevant).detach().cpu().numpy().astype(bool)
-    if values.ndim != 2 or values.shape != hits.shape:
-        shapes = f"{values.shape} and {hits.shape}"
+    return _summary(_per_query(_average_precision, *_checked(divergences, relevant)), per_query)
+
+
+@overload
+def map_at_r(divergences: Array, relevant: Array, *, per_query: Literal[False] = False) -> float: ...
+@overload
+def map_at_r(divergences: Array, relevant: Array, *, per_query: Literal[True]) -> np.ndarray: ...
+def map_at_r(divergences: Array, relevant: Array, *, per_query: bool = False) -> float | np.ndarray:
+    r"""Mean average precision at R: only the R nearest items count, R being the number of relevant ones.
+
+    .. math:: \frac 1 R \sum_{i=1}^R P(i) \, rel(i)
+
+    with rel(i) whether the i-th nearest item is relevant and P(i) the share of relevant items among the i nearest
+    (Musgrave et al.). Of items at the same divergence, it is the expected value when they come in random order.
+
+    Parameters
+    ----------
+    divergences, relevant : array of shape (n_queries, n_items)
+    per_query : bool, default=False
+        As in :func:`mean_average_precision`.
+
+    Returns
+    -------
+    score : float or ndarray of shape (n_queries,)
+
+    References
+    ----------
+    Musgrave, Belongie and Lim, "A Metric Learning Reality Check", ECCV 2020.
+
+    McSherry and Najork, "Computing Information Retrieval Performance Measures Efficiently in the Presence of Tied
+    Scores", ECIR 2008.
+
+    Examples
+    --------
+    >>> from bregnet.metrics import map_at_r
+    >>> map_at_r([[0.1, 0.2, 0.3]], [[True, False, True]])  # 1/2 * (1 + 0)
+    0.5
+    """
+    return _summary(_per_query(_map_at_r, *_checked(divergences, relevant)), per_query)
+
+
+@overload
+def r_precision(divergences: Array, relevant: Array, *, per_query: Literal[False] = False) -> float: ...
+@overload
+def r_precision(divergences: Array, relevant: Array, *, per_query: Literal[True]) -> np.ndarray: ...
+def r_precision(divergences: Array, relevant: Array, *, per_query: bool = False) -> float | np.ndarray:
+    """Share of relevant items among the R nearest, R being the number of relevant ones.
+
+    Of items at the same divergence as the R-th nearest, the expected number counts when they come in random order.
+
+    Parameters
+    ----------
+    divergences, relevant : array of shape (n_queries, n_items)
+    per_query : bool, default=False
+        As in :func:`mean_average_precision`.
+
+    Returns
+    -------
+    score : float or ndarray of shape (n_queries,)
+
+    Examples
+    --------
+    >>> from bregnet.metrics import r_precision
+    >>> r_precision([[0.1, 0.2, 0.3]], [[True, False, True]])
+    0.5
+    >>> r_precision([[0.1, 0.2, 0.2]], [[True, False, True]])  # the last two share one place
+    0.75
+    """
+    values, hits = _checked(divergences, relevant)
+    return _summary(_per_query(lambda v, h: _hits_among(v, h, h.sum(1)) / h.sum(1), values, hits), per_query)
+
+
+@overload
+def precision_at_k(divergences: Array, relevant: Array, k: int, *, per_query: Literal[False] = False) -> float: ...
+@overload
+def precision_at_k(divergences: Array, relevant: Array, k: int, *, per_query: Literal[True]) -> np.ndarray: ...
+def precision_at_k(divergences: Array, relevant: Array, k: int, *, per_query: bool = False) -> float | np.ndarray:
+    """Share of relevant items among the k nearest.
+
+    Of items at the same divergence as the k-th nearest, the expected number counts when they come in random order.
+
+    Parameters
+    ----------
+    divergences, relevant : array of shape (n_queries, n_items)
+    k : int
+        At least 1, and at most the number of items that are counted for any query with a relevant one.
+    per_query : bool, default=False
+        As in :func:`mean_average_precision`.
+
+    Returns
+    -------
+    score : float or ndarray of shape (n_queries,)
+
+    Examples
+    --------
+    >>> from bregnet.metrics import precision_at_k
+    >>> precision_at_k([[0.1, 0.2, 0.3, 0.4]], [[True, False, True, False]], k=1)
+    1.0
+    """
+    values, hits = _checked(divergences, relevant)
+    n_nearest = _checked_k(k, values, hits)
+    return _summary(_per_query(lambda v, h: _hits_among(v, h, n_nearest) / n_nearest, values, hits), per_query)
+
+
+@overload
+def recall_at_k(divergences: Array, relevant: Array, k: int, *, per_query: Literal[False] = False) -> float: ...
+@overload
+def recall_at_k(divergences: Array, relevant: Array, k: int, *, per_query: Literal[True]) -> np.ndarray: ...
+def recall_at_k(divergences: Array, relevant: Array, k: int, *, per_query: bool = False) -> float | np.ndarray:
+    """Share of the relevant items that are among the k nearest.
+
+    This is the recall of information retrieval; in metric learning the name also stands for the share of queries with
+    any relevant item among the k nearest. Of items at the same divergence as the k-th nearest, the expected number
+    counts when they come in random order.
+
+    Parameters
+    ----------
+    divergences, relevant : array of shape (n_queries, n_items)
+    k : int
+        At least 1, and at most the number of items that are counted for any query with a relevant one.
+    per_query : bool, default=False
+        As in :func:`mean_average_precision`.
+
+    Returns
+    -------
+    score : float or ndarray of shape (n_queries,)
+
+    Examples
+    --------
+    >>> from bregnet.metrics import recall_at_k
+    >>> recall_at_k([[0.1, 0.2, 0.3, 0.4]], [[True, False, True, False]], k=1)
+    0.5
+    """
+    values, hits = _checked(divergences, relevant)
+    n_nearest = _checked_k(k, values, hits)
+    return _summary(_per_query(lambda v, h: _hits_among(v, h, n_nearest) / h.sum(1), values, hits), per_query)
+
+
+@overload
+def retrieval_auc(divergences: Array, relevant: Array, *, per_query: Literal[False] = False) -> float: ...
+@overload
+def retrieval_auc(divergences: Array, relevant: Array, *, per_query: Literal[True]) -> np.ndarray: ...
+def retrieval_auc(divergences: Array, relevant: Array, *, per_query: bool = False) -> float | np.ndarray:
+    """Probability that a relevant item is nearer than one that is not; the area under the ROC curve.
+
+    Items at the same divergence count half, as in scikit-learn's ``roc_auc_score``. Queries whose items are all
+    relevant do not count either.
+
+    Parameters
+    ----------
+    divergences, relevant : array of shape (n_queries, n_items)
+    per_query : bool, default=False
+        As in :func:`mean_average_precision`.
+
+    Returns
+    -------
+    score : float or ndarray of shape (n_queries,)
+        With `per_query`, NaN for queries whose items are not of both kinds.
+
+    Examples
+    --------
+    >>> from bregnet.metrics import retrieval_auc
+    >>> retrieval_auc([[0.1, 0.2, 0.3]], [[True, False, True]])
+    0.5
+    """
+    scores = _per_query(_auc, *_checked(divergences, relevant))
+    return _summary(scores, per_query, "at least one item, and not all that count,")
+
+
+def purity(labels_true: Array, labels_pred: Array) -> float:
+    """Share of points that belong to the most frequent class of their cluster.
+
+    Parameters
+    ----------
+    labels_true : array of shape (n_points,)
+        The class of each point; numbers, strings or anything else that can be ordered.
+    labels_pred : array of shape (n_points,)
+        Its cluster.
+
+    Returns
+    -------
+    score : float
+        Between 0 and 1. Small clusters make it large: it is 1 when every point is its own cluster.
+
+    References
+    ----------
+    Manning, Raghavan and Schuetze, "Introduction to Information Retrieval", section 16.3, 2008.
+
+    Examples
+    --------
+    >>> from bregnet.metrics import purity
+    >>> purity(["cat", "cat", "dog", "dog"], [0, 0, 0, 1])
+    0.75
+    """
+    classes, clusters = _coded("labels_true", labels_true), _coded("labels_pred", labels_pred)
+    if len(classes) != len(clusters):
+        lengths = f"{len(classes)} and {len(clusters)}"
+        raise ValueError(f"labels_true and labels_pred must have the same length, got {lengths}")
+    counts = contingency_matrix(classes, clusters, sparse=True)  # one row a class, one column a cluster
+    return float(counts.max(axis=0).sum() / len(classes))
+
+
+class _Ties(NamedTuple):
+    """Items at the same divergence of a query, where one of them is relevant; nearest first in each query."""
+
+    query: np.ndarray  # its row, (n_ties,) as all
+    before: np.ndarray  # items that are nearer
+    size: np.ndarray
+    hits_before: np.ndarray  # relevant ones that are nearer
+    hits: np.ndarray  # relevant ones in the tie, at least 1
+
+    def summed(self, terms: np.ndarray) -> np.ndarray:
+        """A sum over the ties of each query; each has one, as it has a relevant item."""
+        return np.bincount(self.query, terms)
+
+
+def _ties(values: np.ndarray, hits: np.ndarray) -> _Ties:
+    """The ties of a block: a sort of whole numbers that carry relevance in their last bit is faster than argsort."""
+    keys = _order_keys(values)
+    keys <<= 1
+    keys |= hits
+    keys.sort(axis=1)
+    items, n_items = keys.ravel(), values.shape[1]  # from here on, all queries in one row
+    is_hit = (items & 1).astype(bool)
+    is_first = np.append(True, (items[1:] ^ items[:-1]) > 1)  # of its tie: more than the last bit is new
+    is_first[::n_items] = True
+    is_last = np.append(is_first[1:], True)
+    edges = np.append(np.flatnonzero(is_first), len(items))
+    kept = np.flatnonzero(is_hit[is_last])  # ties with a hit: hits are the last in a tie
+    first, end = edges[kept], edges[kept + 1]
+    found = np.flatnonzero(is_last[np.flatnonzero(is_hit)]) + 1  # hits up to the end, those of queries above included
+    n_hits = np.diff(found, prepend=0)
+    query = first // n_items
+    found_above = np.append(0, np.cumsum(hits.sum(1)))[query]
+    return _Ties(query, first - query * n_items, end - first, found - n_hits - found_above, n_hits)
+
+
+def _order_keys(values: np.ndarray) -> np.ndarray:
+    """Whole numbers below 2**63 in the order of the values, and equal where they are."""
+    if values.min() >= 0:  # the bits of such floats are in their order; adding 0 makes -0 the same as 0
+        return np.add(values, 0.0, dtype=np.float64).view(np.uint64)
+    return np.unique(values, return_inverse=True)[1].astype(np.uint64).reshape(values.shape)
+
+
+def _average_precision(values: np.ndarray, hits: np.ndarray) -> np.ndarray:
+    ties = _ties(values, hits)
+    precision = (ties.hits_before + ties.hits) / (ties.before + ties.size)
+    return ties.summed(ties.hits * precision) / hits.sum(1)
+
+
+def _auc(values: np.ndarray, hits: np.ndarray) -> np.ndarray:
+    ties = _ties(values, hits)
+    others_before, others_tied = ties.before - ties.hits_before, ties.size - ties.hits
+    misplaced = ties.summed(ties.hits * (others_before + others_tied / 2))
+    n_hits = hits.sum(1)
+    n_others = np.isfinite(values).sum(1) - n_hits
+    return np.where(n_others > 0, 1 - misplaced / (n_hits * np.maximum(n_others, 1)), np.nan)
+
+
+def _map_at_r(values: np.ndarray, hits: np.ndarray) -> np.ndarray:
+    """Expected MAP@R when each tie comes in random order.
+
+    In a tie of t items with h hits, after s items with a hits, place i = s + 1, ..., s + t holds a hit with probability
+    h / t, and then each of the i - s - 1 places of the tie before it holds one with probability q = (h - 1) / (t - 1):
+    E[P(i) rel(i)] = h / t * (a + 1 + (i - s - 1) q) / i = h / t * (q + (a + 1 - (s + 1) q) / i), whose sum over places
+    is one of harmonic numbers.
+    """
+    ties, n_hits = _ties(values, hits), hits.sum(1)
+    last = np.clip(n_hits[ties.query], ties.before, ties.before + ties.size)  # place up to which the tie counts
+    # In a tie of one item any q will do; 1 makes a perfect ranking exactly 1, without harmonic numbers.
+    other_is_hit = np.divide(ties.hits - 1, ties.size - 1, out=np.ones(len(last)), where=ties.size > 1)
+    harmonic = np.append(0, np.cumsum(1 / np.arange(1, values.shape[1] + 1)))
+    inverse_places = harmonic[last] - harmonic[ties.before]
+    coefficient = ties.hits_before + 1 - (ties.before + 1) * other_is_hit
+    terms = ties.hits / ties.size * ((last - ties.before) * other_is_hit + coefficient * inverse_places)
+    return ties.summed(terms) / n_hits
+
+
+def _hits_among(values: np.ndarray, hits: np.ndarray, k: int | np.ndarray) -> np.ndarray:
+    """Expected number of relevant items among the k nearest, one k for all queries or one each."""
+    if isinstance(k, int):
+        kth = np.partition(values, k - 1, axis=1)[:, k - 1, None]
+    else:  # a sort is faster than a partition at many places
+        kth = np.take_along_axis(np.sort(values, axis=1), k[:, None] - 1, axis=1)
+    nearer, tied = values < kth, values == kth
+    places_left = k - nearer.sum(1)
+    return (nearer & hits).sum(1) + places_left * (tied & hits).sum(1) / tied.sum(1)
+
+
+def _per_query(
+    score: Callable[[np.ndarray, np.ndarray], np.ndarray], values: np.ndarray, hits: np.ndarray
+) -> np.ndarray:
+    """Scores (n_queries,), some rows at a time; NaN for queries without a relevant item, which `score` never sees."""
+    scores = np.full(len(values), np.nan)
+    queries = np.flatnonzero(hits.any(1))
+    step = max(1, BLOCK_ELEMENTS // max(1, values.shape[1]))
+    for start in range(0, len(queries), step):
+        rows = queries[start : start + step]
+        scores[rows] = score(values[rows], hits[rows])
+    return scores
+
+
+def _summary(scores: np.ndarray, per_query: bool, needed: str = "at least one item") -> float | np.ndarray:
+    if check.boolean("per_query", per_query):
+        return scores
+    counted = scores[~np.isnan(scores)]
+    if len(counted) == 0:
+        raise ValueError(f"relevant must mark {needed} for some query, got none")
+    return float(counted.mean())
+
+
+def _checked(divergences: Array, relevant: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Both as numpy arrays, float and bool."""
+    distances, marks = to_torch("divergences", divergences).detach(), to_torch("relevant", relevant).detach()
+    if distances.ndim != 2 or distances.shape != marks.shape:
+        shapes = f"{tuple(distances.shape)} and {tuple(marks.shape)}"
         raise ValueError(f"divergences and relevant must have the same shape (n_queries, n_items), got {shapes}")
-    if np.isnan(values).any():
-        raise ValueError("divergences must not be NaN")
-    counted = hits.any(1)
-    if not counted.any():
-        raise ValueError("relevant must mark at least one item for some query, got none")
-    return float(np.mean([_average_precision(v, h) for v, h in zip(values[counted], hits[counted], strict=True)]))
+    single = distances.dtype in (torch.float16, torch.bfloat16, torch.float32)
+    values = distances.cpu().to(torch.float32 if single else torch.float64).numpy()
+    _refuse("divergences must not be NaN, got NaN", np.isnan(values))
+    _refuse("divergences must be finite, or inf for items that do not count, got -inf", np.isneginf(values))
+    if marks.dtype != torch.bool:
+        _refuse("relevant must hold True or False, got another value", ((marks != 0) & (marks != 1)).cpu().numpy())
+    hits = marks.cpu().to(torch.bool).numpy()
+    _refuse("relevant must be False where divergences are infinite, got True", hits & np.isinf(values))
+    return values, hits
 
 
-def _average_precision(values: np.ndarray, hits: np.ndarray) -> float:
-    order = np.argsort(values)
-    values, hits = values[order], hits[order]
-    last_of_tie = np.flatnonzero(np.append(values[1:] != values[:-1], True))
-    found = np.cumsum(hits)[last_of_tie]
-    precision = found / (last_of_tie + 1)
-    return float(np.sum(np.diff(found, prepend=0) * precision) / found[-1])
+def _refuse(message: str, bad: np.ndarray) -> None:
+    """Raise an error with the first place that is `bad`."""
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise ValueError(f"{message} in row {row}, column {column}")
+
+
+def _checked_k(k: Any, values: np.ndarray, hits: np.ndarray) -> int:
+    n_nearest = check.integer_at_least("k", k, 1)
+    n_items = np.isfinite(values).sum(1)
+    short = np.flatnonzero(hits.any(1) & (n_items < n_nearest))
+    if len(short):
+        found = f"{n_nearest} where query {short[0]} has {n_items[short[0]]}"
+        raise ValueError(f"k must be at most the number of items that are counted for a query, got {found}")
+    return n_nearest
+
+
+def _coded(name: str, labels: Array) -> np.ndarray:
+    """Labels as the numbers 0, 1, ..."""
+    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.ndim != 1 or len(array) == 0:
+        raise ValueError(f"{name} must have shape (n_points,) with at least one point, got {array.shape}")
+    try:
+        missing = np.flatnonzero(array != array)  # only NaN and its kin differ from themselves, in an array of any type
+        codes = np.unique(array, return_inverse=True)[1]
+    except TypeError as error:
+        raise TypeError(f"{name} must hold labels that can be ordered, got an array where {error}") from error
+    if len(missing):
+        raise ValueError(f"{name} must not be NaN, got {array[missing[0]]} for point {missing[0]}")
+    return codes

@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from bregnet import _validation as check
-from bregnet._arrays import Array
-from bregnet._estimator import SolverEstimator, Standardisation, to_numpy
+from bregnet._arrays import Array, to_numpy
+from bregnet._estimator import SolverEstimator, Standardisation
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.loop import Options, Solution, State, solve
 from bregnet.admm.prox import Penalty
