@@ -49,6 +49,13 @@ def integer_at_least(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
+def one_of(name: str, value: Any, accepted: tuple[str, ...]) -> str:
+    """One of a few words."""
+    if not isinstance(value, str) or value not in accepted:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, accepted))}, got {value!r}")
+    return value
+
+
 def boolean(name: str, value: Any) -> bool:
     """True or False."""
     if not isinstance(value, bool | np.bool_):

@@ -55,6 +55,8 @@ class SquaredEuclidean(_QuadraticForm):
     array([[25.]])
     """
 
+    _stable = True
+
     def __init__(self, weights: Array | None = None) -> None:
         self._weights = None if weights is None else arrays.non_negative("weights", weights)
         if self._weights is not None and weights is not None:
@@ -120,6 +122,8 @@ class KullbackLeibler(Generator):
     array([0.693147])
     """
 
+    _stable = True
+
     def _values(self, x: Tensor) -> Tensor:
         return (torch.xlogy(x, x) - x).sum(1)
 
@@ -148,6 +152,8 @@ class ItakuraSaito(Generator):
     array([0.306853])
     """
 
+    _stable = True
+
     def _values(self, x: Tensor) -> Tensor:
         return -x.log().sum(1)
 
@@ -174,6 +180,8 @@ class Logistic(Generator):
     >>> BregmanDivergence(Logistic()).paired([[1.0]], [[0.5]]).round(6)  # log 2
     array([0.693147])
     """
+
+    _stable = True
 
     def _values(self, x: Tensor) -> Tensor:
         return (torch.xlogy(x, x) + torch.special.xlog1py(1 - x, -x)).sum(1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bregnet import _arrays as arrays
 from bregnet import _validation as check
-from bregnet._arrays import Array
+from bregnet._arrays import Array, ArrayT
 from bregnet.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
 from bregnet.generators import Generator
 
@@ -72,7 +72,7 @@ class BregmanDivergence:
         """
         return BregmanDivergence(self.generator.to(target))
 
-    def pairwise(self, X: Array, Y: Array | None = None, *, batch_size: int | None = None) -> Array:
+    def pairwise(self, X: ArrayT, Y: Array | None = None, *, batch_size: int | None = None) -> ArrayT:
         """Divergences between all rows of X and all rows of Y.
 
         They come from matrix products, so values far below those of f are rounded; :meth:`paired` has their digits.
@@ -133,7 +133,7 @@ class BregmanDivergence:
         blocks = self._blocks(X, Y, batch_size)
         return ((rows, arrays.like(blocks.at(rows), X)) for rows in blocks.rows)
 
-    def paired(self, X: Array, Y: Array) -> Array:
+    def paired(self, X: ArrayT, Y: Array) -> ArrayT:
         """Divergences between the rows of X and the same rows of Y, accurate also for points very near each other.
 
         Gradients flow through torch tensors.
@@ -163,7 +163,7 @@ class BregmanDivergence:
             parts = [self.generator._paired(*batch) for batch in zip(x.split(step), y.split(step), strict=True)]
             return arrays.like(torch.cat(parts), X)
 
-    def lift_items(self, X: Array, side: str = "right") -> Array:
+    def lift_items(self, X: ArrayT, side: str = "right") -> ArrayT:
         """Vectors of items whose inner products with those of :meth:`lift_queries` order the items by divergence.
 
         On the right side, D(q, x), items are the tangent points and their vectors (grad f(x), f(x) - grad f(x).x),
@@ -194,7 +194,7 @@ class BregmanDivergence:
             return self.generator._batched(X, self._plane_vectors, tangent=True)
         return self.generator._batched(X, lambda x: torch.column_stack([x, -self.generator._values(x)]))
 
-    def lift_queries(self, Q: Array, side: str = "right") -> Array:
+    def lift_queries(self, Q: ArrayT, side: str = "right") -> ArrayT:
         """Vectors of queries to go with :meth:`lift_items`.
 
         Parameters
@@ -217,7 +217,7 @@ class BregmanDivergence:
             return self.generator._batched(Q, _with_one, name="Q")
         return self.generator._batched(Q, lambda q: _with_one(self.generator._gradients(q)), name="Q", tangent=True)
 
-    def lift_offsets(self, Q: Array, side: str = "right") -> Array:
+    def lift_offsets(self, Q: ArrayT, side: str = "right") -> ArrayT:
         """What to take the inner products of :meth:`lift_queries` and :meth:`lift_items` from, for divergences.
 
         f(q) on the right side, grad f(q).q - f(q) on the left. A column, to go with a row for each query.

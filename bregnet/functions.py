@@ -60,6 +60,7 @@ class MaxAffine(Generator):
         if self._intercepts.shape != self._slopes.shape[:1]:
             raise ValueError(f"intercepts must have shape ({len(self._slopes)},), got {tuple(self._intercepts.shape)}")
         self.temperature = arrays.non_negative("temperature", temperature).item()
+        self._stable = self.temperature > 0
         self._strictness = self._curvatures(strictness)
         self._bowl = SquaredEuclidean(self._strictness.expand(self.n_features) / 2) if self._strictness.any() else None
         self._lives_with(self._slopes, slopes if isinstance(slopes, Tensor) else intercepts)

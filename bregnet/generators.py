@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bregnet import _arrays as arrays
-from bregnet._arrays import Array
+from bregnet._arrays import Array, ArrayT
 
 BATCH_ELEMENTS = 1 << 18  # of one intermediate result: a processor's cache holds a few such, and it is 6 times faster
 GPU_BATCH_ELEMENTS = 1 << 24
@@ -47,6 +47,7 @@ class Generator(ABC):
     _dtype: torch.dtype | None = None  # None: that of the points
     _device: torch.device | None = None
     _shows_torch = False  # whether parameters are shown as tensors
+    _stable = False  # whether `_paired` has all its digits, however small the divergence
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -157,8 +158,8 @@ class Generator(ABC):
         return max(1, elements // max(1, self._width(points.shape[1])))
 
     def _batched(
-        self, X: Array, evaluate: Callable[[Tensor], Tensor], *, name: str = "X", tangent: bool = False
-    ) -> Array:
+        self, X: ArrayT, evaluate: Callable[[Tensor], Tensor], *, name: str = "X", tangent: bool = False
+    ) -> ArrayT:
         points = self._points(name, X, tangent=tangent)
         with arrays.gradients_for(X):
             parts = [evaluate(batch) for batch in points.split(self._batch_size(points))]
@@ -210,6 +211,7 @@ class GeneratorSum(Generator):
         dtypes = [f._dtype for f in parts if f._dtype is not None]
         self._dtype = reduce(torch.promote_types, dtypes) if dtypes else None
         self.generators = tuple(f if f._dtype in (None, self._dtype) else f.to(self._dtype) for f in parts)
+        self._stable = all(f._stable for f in parts)
 
     def __repr__(self) -> str:
         terms = zip(self.weights, self.generators, strict=True)

@@ -1,21 +1,15 @@
 """The fused pass over the state for the CPU, compiled by numba on first use.
 
 Kept apart so that importing the package does not import numba.
-
-The pass runs in plain Python threads with the interpreter lock released, and not in numba's own parallel
-layers: the workqueue layer aborts the process when two threads enter it at once, and the OpenMP layer does
-not survive a fork.
 """
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-POINT_BLOCK = 2048  # columns of the state handled while their points stay in the second-level cache
+from bregnet._compiling import compiled
 
-# Reassociation lets reductions vectorise; NaN and infinity keep their meaning, so divergence is noticed.
-_FAST = {"reassoc", "contract", "arcp", "nsz"}
+POINT_BLOCK = 2048  # columns of the state handled while their points stay in the second-level cache
 
 
 def _advance(
@@ -178,15 +172,7 @@ def _solve_rank_one(right, lifted, base, solved, shrink, left, coupling, out):  
             out[k, a] += along * solved[k, a] + common[a]
 
 
-def _compile(function):
-    options = {"nogil": True, "fastmath": _FAST}
-    try:
-        return numba.njit(function, cache=True, **options)
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        return numba.njit(function, **options)
-
-
-advance = _compile(_advance)
-clip_columns = _compile(_clip_columns)
-pull = _compile(_pull)
-solve_rank_one = _compile(_solve_rank_one)
+advance = compiled(_advance)
+clip_columns = compiled(_clip_columns)
+pull = compiled(_pull)
+solve_rank_one = compiled(_solve_rank_one)

@@ -1,0 +1,73 @@
+"""Files of tensors with a versioned header: written at once or not at all, read without running anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bregnet._version import __version__
+
+HEADER = "bregnet"
+
+
+class UnreadableFileError(ValueError):
+    """A file that is not what it should be: cut short, altered, of a later version, or of another kind."""
+
+
+def write_tensors(path: Path, kind: str, version: int, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write a file of tensors; its header says what it is."""
+    about = {**header, "holds": kind, "version": version, "bregnet": __version__}
+    save_file(tensors, path, metadata={HEADER: json.dumps(about)})
+
+
+def read_tensors(path: Path, kind: str, version: int, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Header and tensors of a file; with `mmap` the tensors stay in the file until they are used."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})[HEADER])
+            found = header["holds"], header["version"]
+            if found[0] != kind:
+                raise UnreadableFileError(f"{path} must hold a {kind}, got a {found[0]!r}")
+            if found[1] != version:
+                raise UnreadableFileError(
+                    f"{path} has version {found[1]!r} of its format (bregnet {header.get('bregnet')}), and bregnet"
+                    f" {__version__} reads version {version}"
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except (SafetensorError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise UnreadableFileError(f"{path} is not a {kind} of bregnet, or was damaged: {error}") from error
+    return header, tensors if mmap else {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+@contextmanager
+def whole_folder(path: Path, mark: str) -> Iterator[Path]:
+    """A new folder to write to, which becomes `path` when all is written; otherwise nothing is left of it.
+
+    A folder that is there already is replaced if it holds the file `mark`, and refused otherwise.
+    """
+    if path.exists() and not (path.is_dir() and (path / mark).is_file()):
+        raise FileExistsError(f"path must be new or a folder written by save, got {str(path)!r}, which is neither")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
+    made, old = (path.parent / f".{path.name}.{secrets.token_hex(4)}" for _ in range(2))
+    made.mkdir()
+    try:
+        yield made
+        if path.exists():
+            os.replace(path, old)
+        os.replace(made, path)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        if old.exists() and not path.exists():
+            os.replace(old, path)
+        shutil.rmtree(old, ignore_errors=True)

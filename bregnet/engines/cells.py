@@ -1,0 +1,195 @@
+"""Approximate search: cells of near items, of which the nearest are searched (an inverted file of faiss)."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bregnet.centres import lloyd, nearest_centres
+from bregnet.engines.gallery import Found, Gallery, nearest_first
+from bregnet.engines.lift import Queries
+from bregnet.engines.vectors import Vectors
+
+if TYPE_CHECKING:
+    import faiss
+
+TRAINING_ITEMS = 50  # for each cell
+TRAINING_ROUNDS = 10
+QUERIES_A_BATCH = 1024
+FILLED = 1 << 16  # items put into lists at once
+
+
+class CellEngine:
+    """Cells by Bregman k-means, probed by the divergence of their centres.
+
+    Cells of plain k-means, or of inner products, hold far fewer of the nearest items.
+
+    Parameters
+    ----------
+    vectors : Vectors
+    centres : Tensor of shape (n_cells, n_features)
+    lists : faiss.IndexIVFFlat, default=None
+        Those of the items, where they are at hand.
+    in_file : bool, default=False
+        Whether the lists are mapped from a file, so that nothing can be added to them.
+    """
+
+    name = "cells"
+
+    def __init__(
+        self, vectors: Vectors, centres: Tensor, lists: faiss.IndexIVFFlat | None = None, *, in_file: bool = False
+    ) -> None:
+        self.vectors, self.centres, self._in_file = vectors, centres, in_file
+        self.lists = self._empty_lists() if lists is None else lists
+        self._fill()
+
+    @classmethod
+    def of(cls, gallery: Gallery, n_cells: int, seed: np.random.RandomState) -> CellEngine:
+        """The engine for these items."""
+        step = max(1, len(gallery) // (TRAINING_ITEMS * n_cells))
+        training = gallery.points[::step].double()
+        clusters = lloyd(gallery.divergence, training, n_cells, seed=seed, max_iter=TRAINING_ROUNDS)
+        return cls(Vectors.of(gallery), clusters.centres)
+
+    @classmethod
+    def read(cls, vectors: Vectors, centres: Tensor, path: Path, *, mmap: bool) -> CellEngine:
+        """The engine of lists that were written to a file; with `mmap` they stay there."""
+        import faiss
+
+        if not path.is_file():
+            raise ValueError(f"{path.name} is missing")
+        lists = faiss.read_index(str(path), faiss.IO_FLAG_MMAP if mmap else 0)
+        expected = (vectors.width, len(centres), len(vectors.gallery), faiss.METRIC_INNER_PRODUCT)
+        if not isinstance(lists, faiss.IndexIVFFlat) or _shape(lists) != expected or not _has_rows(lists):
+            raise ValueError(f"{path.name} does not fit the items")
+        return cls(vectors, centres, lists, in_file=mmap)
+
+    def write_lists(self, path: Path) -> None:
+        """Write the lists to a file of faiss."""
+        import faiss
+
+        faiss.write_index(self.lists, str(path))
+
+    def extended(self, gallery: Gallery) -> CellEngine:
+        """With the items that the gallery has more than before; cells stay as they are."""
+        lists = None if self._in_file else self.lists
+        return CellEngine(self.vectors.extended(gallery), self.centres, lists)
+
+    def kept(self, gallery: Gallery, rows: Tensor) -> CellEngine:
+        """With some of the rows, which are the gallery now; cells stay as they are."""
+        return CellEngine(self.vectors.kept(gallery, rows), self.centres)
+
+    @property
+    def gallery(self) -> Gallery:
+        """The items."""
+        return self.vectors.gallery
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+        return len(self.centres)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory beside that of the gallery."""
+        return self.vectors.nbytes + len(self.gallery) * (4 * self.vectors.width + 8)
+
+    def batch_size(self, k: int) -> int:
+        """How many queries to give at once."""
+        return min(QUERIES_A_BATCH, self.vectors.batch_size(k))
+
+    def search(self, points: Tensor, k: int, nprobe: int) -> Found:
+        """The k nearest items of each query, (m, k), of those in the nearest cells; more cells where these are few."""
+        queries = self.vectors.lift.queries(points)
+        count = self.vectors.n_candidates(k)
+        rows, worst = self._candidates(queries, count, nprobe)
+        probed = min(nprobe, self.n_cells)
+        short = (rows[:, k - 1] < 0).nonzero()[:, 0]
+        while len(short):  # there are at least k items in all cells
+            probed = min(2 * probed, self.n_cells)
+            rows[short], worst[short] = self._candidates(queries[short], count, probed)
+            short = short[rows[short, k - 1] < 0]
+        missing = rows < 0
+        found = Found(self.vectors.divergences(queries, rows.clamp_min(0)), rows.clamp_min(0))
+        found.divergences[missing] = torch.inf
+        found = nearest_first(self.gallery, queries.points, found, queries.scale, k)
+        return self.vectors.completed(queries, found, worst, partial(self._rows_above, nprobe=probed))
+
+    def within(self, points: Tensor, radii: Tensor, nprobe: int) -> list[Found]:
+        """Items of the nearest cells at most as far as the radius of each query, (m,)."""
+        queries = self.vectors.lift.queries(points)
+        least = self.vectors.least_score(queries, radii)
+        out = []
+        for number, radius in enumerate(radii):
+            query = queries[number : number + 1]
+            rows = self._rows_above(query, float(least[number]), nprobe)
+            out.append(self.vectors.ranked_within(query, rows, radius))
+        return out
+
+    def _candidates(self, queries: Queries, count: int, nprobe: int) -> tuple[Tensor, Tensor]:
+        """Rows of the largest inner products in the nearest cells, (m, count), and the least of these, (m,).
+
+        Where there are no more rows they are -1, and the least is minus infinity.
+        """
+        scores, rows = self.lists.search(queries.vectors.float().numpy(), count, params=_probing(nprobe))
+        found = torch.as_tensor(rows)
+        return found, torch.where(found[:, -1] < 0, -torch.inf, torch.as_tensor(scores)[:, -1])
+
+    def _rows_above(self, query: Queries, least: float, nprobe: int) -> Tensor:
+        """Items of the nearest cells whose inner product with one query is at least `least`."""
+        bound = float(np.nextafter(np.float32(least), np.float32(-np.inf)))  # faiss takes what is above
+        _, _, rows = self.lists.range_search(query.vectors.float().numpy(), bound, params=_probing(nprobe))
+        return torch.as_tensor(rows)
+
+    def _empty_lists(self) -> faiss.IndexIVFFlat:
+        """Lists of faiss whose cells are ranked by the divergence of their centres, which is an inner product too."""
+        import faiss  # slow to import
+
+        centres = faiss.IndexFlatIP(self.vectors.width)
+        centres.add(self.vectors.lift.items(self.centres).float().numpy())
+        lists = faiss.IndexIVFFlat(centres, self.vectors.width, self.n_cells, faiss.METRIC_INNER_PRODUCT)
+        lists.is_trained = True
+        return lists
+
+    def _fill(self) -> None:
+        """Put the items that are not there yet into the lists of their cells."""
+        import faiss
+
+        for start in range(self.lists.ntotal, len(self.gallery), FILLED):
+            rows = torch.arange(start, min(start + FILLED, len(self.gallery)))
+            cells, _ = nearest_centres(self.gallery.divergence, self.gallery.points[rows].double(), self.centres)
+            vectors = self.vectors.coarse[rows].contiguous()
+            given = (faiss.swig_ptr(part.numpy()) for part in (vectors, rows, cells.contiguous()))
+            self.lists.add_core(len(rows), *given)
+
+
+def _probing(nprobe: int) -> faiss.SearchParametersIVF:
+    import faiss
+
+    parameters = faiss.SearchParametersIVF()
+    parameters.nprobe = nprobe
+    return parameters
+
+
+def _shape(lists: faiss.IndexIVFFlat) -> tuple[int, int, int, int]:
+    return lists.d, lists.nlist, lists.ntotal, lists.metric_type
+
+
+def _has_rows(lists: faiss.IndexIVFFlat) -> bool:
+    """Whether the lists hold every row of the items once."""
+    import faiss
+
+    filled = lists.invlists
+    if filled is None:
+        return False
+    sizes = [filled.list_size(cell) for cell in range(lists.nlist)]
+    if sum(sizes) != lists.ntotal:
+        return False
+    parts = [faiss.rev_swig_ptr(filled.get_ids(cell), size) for cell, size in enumerate(sizes) if size]
+    rows = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    return bool((np.sort(rows) == np.arange(lists.ntotal)).all())

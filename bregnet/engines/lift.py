@@ -1,0 +1,120 @@
+"""Divergences as inner products that single precision can carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bregnet.divergences import BregmanDivergence
+from bregnet.engines.gallery import Gallery
+
+ROUNDING = 0.01  # share of the scale that what cancels has: a hundredth of what is a tie is still above its rounding
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Queries, and their vectors: D = offset - reach * <vector of the item, vector of the query>.
+
+    Attributes
+    ----------
+    points : Tensor of shape (m, n_features)
+    vectors : Tensor of shape (m, n_features + 1)
+        Of length 1, in double precision.
+    reach, offsets : Tensor of shape (m,)
+    scale : Tensor of shape (m,)
+        The size of what is added up to a divergence: its rounding is a matter of this, not of D.
+    """
+
+    points: Tensor
+    vectors: Tensor
+    reach: Tensor
+    offsets: Tensor
+    scale: Tensor
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __getitem__(self, chosen: slice | Tensor) -> Queries:
+        return Queries(*(part[chosen] for part in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class Lift:
+    """The lift of a divergence (`BregmanDivergence.lift_items`), moved and scaled.
+
+    Inner products of the plain lift are large and nearly equal: f(q) and the tangents at all items share a plane. So
+    both sides are centred, which changes each query's inner products by a constant; features are weighed so that those
+    of items and queries are of a size; and vectors are divided by the length of the longest.
+
+    Attributes
+    ----------
+    divergence, side
+        Those of the gallery.
+    centre : Tensor of shape (n_features,)
+        What is taken from the vectors of queries.
+    mean : Tensor of shape (n_features + 1,)
+        What is taken from the vectors of items.
+    weights : Tensor of shape (n_features + 1,)
+        Vectors of items are divided by these, those of queries multiplied.
+    unit : Tensor
+        Vectors of items are divided by this, too.
+    typical : Tensor
+        Length of a typical vector after that.
+    plain : Tensor
+        Size of what cancels when the vectors of items are moved.
+    """
+
+    divergence: BregmanDivergence
+    side: str
+    centre: Tensor
+    mean: Tensor
+    weights: Tensor
+    unit: Tensor
+    typical: Tensor
+    plain: Tensor
+
+    @classmethod
+    def of(cls, gallery: Gallery) -> Lift:
+        """The lift that suits the items; queries are taken to be like them."""
+        sample, one = gallery.sample, gallery.sample.new_ones(())
+        items = gallery.divergence.lift_items(sample, gallery.side)
+        queries = sample if gallery.side == "right" else gallery.divergence.generator._gradients(sample)
+        queries = queries[torch.isfinite(queries).all(1)]  # items may lie where no query can
+        centre = queries.mean(0) if len(queries) else torch.zeros_like(sample[0])
+        moved = _moved(items, centre)
+        mean = moved.mean(0)
+        spread, wanted = (moved - mean).square().mean(0).sqrt(), torch.ones_like(mean)
+        if len(queries):
+            wanted[:-1] = (queries - centre).square().mean(0).sqrt()
+        weights = torch.where((spread > 0) & (wanted > 0), (spread / wanted).sqrt(), 1.0)
+        lengths = ((moved - mean) / weights).square().sum(1)
+        unit = torch.where(lengths.max() > 0, lengths.max().sqrt(), one)
+        plain = (items[:, -1].abs() + (items[:, :-1] * centre).abs().sum(1)).mean()
+        typical = lengths.mean().sqrt() / unit
+        return cls(gallery.divergence, gallery.side, centre, mean, weights, unit, typical, plain)
+
+    def items(self, points: Tensor) -> Tensor:
+        """Vectors of items, in double precision, (n, n_features + 1)."""
+        vectors = _moved(self.divergence.lift_items(points.double(), self.side), self.centre)
+        return vectors.sub_(self.mean).div_(self.weights * self.unit)
+
+    def queries(self, points: Tensor) -> Queries:
+        """Queries with their vectors."""
+        points = points.double()
+        vectors = self.divergence.lift_queries(points, self.side)
+        vectors[:, :-1] -= self.centre
+        plain_offsets, shared = self.divergence.lift_offsets(points, self.side)[:, 0], vectors @ self.mean
+        offsets = plain_offsets - shared
+        rounding = ROUNDING * (plain_offsets.abs() + shared.abs() + self.plain)
+        vectors *= self.weights
+        lengths = vectors.norm(dim=1)
+        reach = lengths * self.unit
+        scale = offsets.abs() + reach * self.typical + rounding
+        return Queries(points, vectors / lengths[:, None], reach, offsets, scale)
+
+
+def _moved(items: Tensor, centre: Tensor) -> Tensor:
+    """Vectors of items for queries from whose vectors `centre` was taken."""
+    return torch.column_stack([items[:, :-1], items[:, -1] + items[:, :-1] @ centre])

@@ -1,0 +1,500 @@
+"""Searching a collection by a Bregman divergence."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor
+from tqdm import tqdm
+
+from bregnet import _arrays as arrays
+from bregnet import _validation as check
+from bregnet import divergences
+from bregnet._arrays import Array
+from bregnet._files import UnreadableFileError
+from bregnet.divergences import BregmanDivergence
+from bregnet.engines.cells import CellEngine
+from bregnet.engines.flat import FlatEngine
+from bregnet.engines.gallery import Gallery
+from bregnet.engines.pieces import PieceEngine, suits_lists
+from bregnet.engines.stored import read_index, write_index
+from bregnet.generators import Generator
+from bregnet.inner_product import InnerProductForm
+
+Engine: TypeAlias = "FlatEngine | PieceEngine | CellEngine"
+
+KINDS = ("flat", "ivf")
+REFUSED = {
+    "hnsw": "graphs of neighbours fail on inner products (a recall near zero was measured): use kind='ivf', or"
+    " to_inner_product(symmetric=True) for a graph elsewhere",
+}
+RADIUS_QUERIES = 64  # between two steps of a progress bar
+RETRAIN = 4  # cells are made anew when the items have become so many times more
+BAR_AFTER = 2.0  # seconds after which a search shows a progress bar
+
+
+class BregmanIndex:
+    """A collection of points to search by a Bregman divergence.
+
+    The nearest items of a query are those of the least divergence; equally near ones come by squared Euclidean
+    distance, then by id. Divergences are true ones: candidates come from inner products in single precision and are
+    ranked in double precision.
+
+    Parameters
+    ----------
+    divergence : BregmanDivergence, Generator or str
+        The divergence, a generator, or the name of a classical one.
+    side : {"right", "left"}, default="right"
+        "right" searches for the least D(query, item), "left" for the least D(item, query).
+    kind : {"flat", "ivf"}, default="flat"
+        "flat" is exact. It scans inner products, or, for a `MaxAffine` without temperature, visits the items piece by
+        piece. "ivf" is approximate and faster: it cuts the items into cells and searches some of them; where items can
+        be visited piece by piece they are, for that is faster still.
+    n_cells : int, default=None
+        Cells of kind "ivf"; about the square root of the number of items by default.
+    nprobe : int, default=8
+        Cells of kind "ivf" that are searched for a query. More are slower and find more; it can be set at any time.
+    device : str or torch.device, default="auto"
+        Where to keep the items and compute; "auto" takes CUDA when there is one. Kind "ivf" computes on the CPU.
+    random_state : int or None, default=None
+        Seed of the cells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bregnet import BregmanIndex
+    >>> index = BregmanIndex("kl")
+    >>> index.add(np.array([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]]))
+    >>> divergences, ids = index.search(np.array([[0.6, 0.4]]), k=2)
+    >>> ids
+    array([[0, 1]])
+    >>> divergences.round(4)
+    array([[0.0201, 0.3112]])
+    """
+
+    def __init__(
+        self,
+        divergence: BregmanDivergence | Generator | str,
+        *,
+        side: str = "right",
+        kind: str = "flat",
+        n_cells: int | None = None,
+        nprobe: int = 8,
+        device: str | torch.device = "auto",
+        random_state: int | None = None,
+    ) -> None:
+        self.divergence = divergences.divergence(divergence)
+        self.side = check.one_of("side", side, ("right", "left"))
+        if isinstance(kind, str) and kind in REFUSED:
+            raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}: {REFUSED[kind]}")
+        self.kind = check.one_of("kind", kind, KINDS)
+        self.n_cells = None if n_cells is None else check.integer_at_least("n_cells", n_cells, 1)
+        self.nprobe = nprobe
+        self.device = torch.device("cpu") if kind == "ivf" else check.resolve_device(device)
+        self.random_state = random_state
+        self._gallery: Gallery | None = None
+        self._engine: Engine | None = None
+        self._n_trained = 0  # items that cells were made for
+        self._added: list[tuple[Tensor, Tensor]] = []
+        self._n_added = 0
+        self._next_id = 0
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"BregmanIndex({self.divergence!r}, side={self.side!r}, kind={self.kind!r}; {len(self)} items)"
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return self._n_added + (0 if self._gallery is None else len(self._gallery))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what the first search makes anew."""
+        with self._lock:
+            return {**vars(self), "_engine": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.RLock())
+
+    @property
+    def n_features(self) -> int | None:
+        """Number of features, None where there are no items yet and any number will do."""
+        if self._added:
+            return self._added[0][0].shape[1]
+        return self.divergence.n_features if self._gallery is None else self._gallery.points.shape[1]
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of all items, in the order they were added."""
+        return self._items().ids.cpu().numpy().copy()
+
+    @property
+    def nprobe(self) -> int:
+        """Cells of kind "ivf" that are searched for a query."""
+        return self._nprobe
+
+    @nprobe.setter
+    def nprobe(self, value: int) -> None:
+        self._nprobe = check.integer_at_least("nprobe", value, 1)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the items and of what it takes to search them."""
+        gallery, engine = self._items(), self._ready()
+        return gallery.points.nbytes + gallery.ids.nbytes + engine.nbytes
+
+    @property
+    def method(self) -> str:
+        """How the items are searched: "inner products", "lists of pieces" or "cells"."""
+        return self._ready().name
+
+    def add(self, X: Array, ids: Array | None = None) -> None:
+        """Add items.
+
+        Parameters
+        ----------
+        X : array of shape (n_items, n_features)
+        ids : array of shape (n_items,), int, default=None
+            Numbers of the items, different from each other and from those in the index; by default they go on from the
+            largest so far, beginning with 0.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add([[0.0], [1.0]])
+        >>> index.add([[2.0]], ids=[10])
+        >>> index.ids
+        array([ 0,  1, 10])
+        """
+        points = self._checked("X", X, tangent=self.side == "right")
+        with self._lock:
+            numbers = self._checked_ids(ids, len(points))
+            if len(points):
+                self._added.append((points.clone(), numbers))
+                self._n_added += len(points)
+                self._next_id = max(self._next_id, int(numbers.max()) + 1)
+
+    def remove(self, ids: Array) -> None:
+        """Remove items by their ids.
+
+        Parameters
+        ----------
+        ids : array of shape (n_items,), int
+            All of them must be there; otherwise nothing is removed.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add([[0.0], [1.0], [2.0]])
+        >>> index.remove([1])
+        >>> index.search([[1.2]], k=1)[1]
+        array([[2]])
+        """
+        gone = torch.unique(_integers("ids", ids))
+        with self._lock:
+            gallery = self._items() if self._engine is None else self._ready().gallery
+            leaving = torch.isin(gallery.ids.cpu(), gone)
+            if int(leaving.sum()) < len(gone):
+                unknown = gone[~torch.isin(gone, gallery.ids.cpu())]
+                raise ValueError(f"ids must be those of items in the index, got {_listed(unknown)}")
+            rows = (~leaving).nonzero()[:, 0].to(gallery.points.device)
+            self._gallery = replace(gallery, points=gallery.points[rows], ids=gallery.ids[rows])
+            if len(rows) == 0:
+                self._engine = None
+            elif self._engine is not None:
+                self._engine = self._engine.kept(self._gallery, rows)
+
+    def search(self, Q: Array, k: int = 10, *, progress: bool | None = None) -> tuple[Array, Array]:
+        """The k nearest items of each query.
+
+        Parameters
+        ----------
+        Q : array of shape (n_queries, n_features)
+        k : int, default=10
+            At most the number of items.
+        progress : bool, default=None
+            Whether to show a progress bar; by default on a terminal, after two seconds.
+
+        Returns
+        -------
+        divergences : array of shape (n_queries, k), double precision
+            D(query, item), or D(item, query) for ``side="left"``: not negative, nearest first.
+        ids : array of shape (n_queries, k), int
+            The items: by divergence, then squared Euclidean distance, then id.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add([[0.0], [1.0], [3.0]])
+        >>> index.search([[0.9]], k=2)[1]
+        array([[1, 0]])
+        """
+        queries = self._checked("Q", Q, tangent=self.side == "left")
+        k = check.integer_at_least("k", k, 1)
+        if k > len(self):
+            raise ValueError(f"k must be at most the number of items ({len(self)}), got {k}")
+        engine = self._ready()
+        divergences = torch.empty(len(queries), k, dtype=torch.float64, device=self.device)
+        rows = torch.empty(len(queries), k, dtype=torch.int64, device=self.device)
+        for part in self._batches(len(queries), engine.batch_size(k), progress):
+            divergences[part], rows[part] = engine.search(queries[part], k, **self._effort(engine))
+        return arrays.like(divergences, Q), arrays.like(engine.gallery.ids[rows], Q)
+
+    def search_radius(
+        self, Q: Array, radius: float | Array, *, progress: bool | None = None
+    ) -> tuple[list[Array], list[Array]]:
+        """All items within a radius of each query.
+
+        Parameters
+        ----------
+        Q : array of shape (n_queries, n_features)
+        radius : float or array of shape (n_queries,)
+            The largest divergence, included (up to rounding).
+        progress : bool, default=None
+            Whether to show a progress bar; by default on a terminal, after two seconds.
+
+        Returns
+        -------
+        divergences : list of array
+            For each query, those of the items within its radius, nearest first.
+        ids : list of array
+
+        Examples
+        --------
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add([[0.0], [1.0], [3.0]])
+        >>> index.search_radius([[0.5], [9.0]], 1.0)[1]
+        [array([0, 1]), array([], dtype=int64)]
+        """
+        queries = self._checked("Q", Q, tangent=self.side == "left")
+        radii = arrays.non_negative("radius", radius).double().to(self.device)
+        if radii.shape not in ((), (len(queries),)):
+            raise ValueError(f"radius must be a number or have shape ({len(queries)},), got {tuple(radii.shape)}")
+        radii = radii.expand(len(queries))
+        if not len(self):
+            raise ValueError("the index is empty: add items before searching")
+        engine = self._ready()
+        found = []
+        for part in self._batches(len(queries), RADIUS_QUERIES, progress):
+            found += engine.within(queries[part], radii[part], **self._effort(engine))
+        ids = [arrays.like(engine.gallery.ids[each.rows], Q) for each in found]
+        return [arrays.like(each.divergences, Q) for each in found], ids
+
+    def recall(self, Q: Array, k: int = 10) -> float:
+        """Share of the k nearest items that :meth:`search` finds, measured against the exact answer.
+
+        Parameters
+        ----------
+        Q : array of shape (n_queries, n_features)
+        k : int, default=10
+
+        Returns
+        -------
+        recall : float
+            1.0 for kind "flat".
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import BregmanIndex
+        >>> X = np.random.default_rng(0).standard_normal((1000, 4))
+        >>> index = BregmanIndex("sqeuclidean", kind="ivf", random_state=0)
+        >>> index.add(X)
+        >>> index.nprobe = 31
+        >>> index.recall(X[:100], k=5) > 0.99
+        True
+        """
+        _, found = self.search(Q, k)
+        exact = BregmanIndex(self.divergence, side=self.side, device=self.device)
+        exact._gallery = self._items()
+        _, wanted = exact.search(Q, k)
+        found, wanted = torch.as_tensor(found), torch.as_tensor(wanted)
+        if not len(found):
+            raise ValueError("Q must have at least one row, got none")
+        return float((found[:, :, None] == wanted[:, None, :]).any(2).double().mean())
+
+    def to_inner_product(self, *, symmetric: bool = False) -> InnerProductForm:
+        """Vectors for any store that searches by inner products, and an encoder of queries for them.
+
+        Parameters
+        ----------
+        symmetric : bool, default=False
+            Whether to make vectors for stores that search graphs of neighbours (HNSW), which fail on plain ones.
+
+        Returns
+        -------
+        form : InnerProductForm
+            Its ``items`` go into the store, with its ``ids``; the largest inner products with ``encode(Q)`` are the
+            least divergences.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add([[0.0], [1.0], [3.0]])
+        >>> form = index.to_inner_product()
+        >>> form.ids[(form.encode([[2.9]]) @ form.items.T).argmax(1)]
+        array([2])
+        """
+        return InnerProductForm.of(self._items(), symmetric=check.boolean("symmetric", symmetric))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index to a folder that opens on another machine.
+
+        Numbers are kept as safetensors, lists of cells in faiss's own format; nothing is pickled. The folder appears
+        when all is written, and takes the place of one that was written so before.
+
+        Parameters
+        ----------
+        path : str or path
+            The folder.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add([[0.0], [1.0], [3.0]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     index.save(Path(folder) / "items")
+        ...     BregmanIndex.load(Path(folder) / "items").search([[2.9]], k=1)[1]
+        array([[2]])
+        """
+        with self._lock:
+            gallery = self._items() if len(self) else None
+            engine = self._ready() if gallery is not None else None
+            names = ("side", "kind", "n_cells", "nprobe")
+            header = {name: getattr(self, name) for name in names} | {"next_id": self._next_id}
+            write_index(Path(path), header, self.divergence, gallery, engine)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, mmap: bool = False, device: str | torch.device = "auto"
+    ) -> BregmanIndex:
+        """Open an index that :meth:`save` wrote.
+
+        Parameters
+        ----------
+        path : str or path
+            The folder.
+        mmap : bool, default=False
+            Whether items stay in the files and are read as they are needed, for collections larger than memory; the
+            files must then stay as they are.
+        device : str or torch.device, default="auto"
+            Where to compute.
+
+        Returns
+        -------
+        index : BregmanIndex
+
+        Examples
+        --------
+        See :meth:`save`.
+        """
+        place = check.resolve_device(device)
+        header, divergence, gallery, engine = read_index(Path(path), place, mmap=check.boolean("mmap", mmap))
+        try:
+            settings = {name: header[name] for name in ("side", "kind", "n_cells", "nprobe")}
+            index = cls(divergence, **settings, device=place)
+            index._next_id = check.integer_at_least("next_id", header["next_id"], 0)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnreadableFileError(f"{path} is not a BregmanIndex of bregnet, or was damaged: {error}") from error
+        index._gallery, index._engine = gallery, engine
+        index._n_trained = 0 if gallery is None else len(gallery)
+        return index
+
+    def _effort(self, engine: Engine) -> dict[str, int]:
+        return {"nprobe": self.nprobe} if isinstance(engine, CellEngine) else {}
+
+    def _checked(self, name: str, points: Array, *, tangent: bool) -> Tensor:
+        """Points in their own precision, single or double, in the domain of the divergence."""
+        checked = arrays.points(name, points, self.n_features, None, self.device).detach()
+        if checked.shape[1] == 0:
+            raise ValueError(f"{name} must have at least one feature, got shape {tuple(checked.shape)}")
+        self.divergence.generator._check_domain(name, checked.double(), tangent)
+        return checked
+
+    def _checked_ids(self, ids: Array | None, count: int) -> Tensor:
+        if ids is None:
+            return torch.arange(self._next_id, self._next_id + count)
+        numbers = _integers("ids", ids)
+        if numbers.shape != (count,):
+            raise ValueError(f"ids must have shape ({count},), got {tuple(numbers.shape)}")
+        if len(torch.unique(numbers)) < count:
+            raise ValueError("ids must differ from each other, got some twice")
+        if count and int(numbers.min()) < self._next_id and len(self):
+            there = numbers[torch.isin(numbers, self._items().ids.cpu())]
+            if len(there):
+                raise ValueError(f"ids must not be in the index yet, got {_listed(there)}")
+        return numbers
+
+    def _items(self) -> Gallery:
+        """All items, those added last included."""
+        with self._lock:
+            if self._added:
+                points, ids = zip(*self._added, strict=True)
+                if self._gallery is not None:
+                    points, ids = (self._gallery.points, *points), (self._gallery.ids, *ids)
+                dtype = reduce(torch.promote_types, [part.dtype for part in points])
+                exact = self.divergence.to(torch.float64).to(self.device)
+                together = torch.cat([part.to(dtype) for part in points])
+                self._gallery = Gallery(exact, self.side, together, torch.cat(ids).to(self.device))
+                self._added, self._n_added = [], 0
+            if self._gallery is None:
+                raise ValueError("the index is empty: add items before searching")
+            return self._gallery
+
+    def _ready(self) -> Engine:
+        """What searches all items; made or brought up to date when it is needed."""
+        with self._lock:
+            gallery = self._items()
+            if len(gallery) == 0:
+                raise ValueError("the index is empty: add items before searching")
+            if self._engine is not None and len(gallery) > RETRAIN * self._n_trained and self.kind == "ivf":
+                self._engine = None
+            if self._engine is None:
+                self._engine, self._n_trained = self._made(gallery), len(gallery)
+            elif self._engine.gallery is not gallery:
+                self._engine = self._engine.extended(gallery)
+            return self._engine
+
+    def _made(self, gallery: Gallery) -> Engine:
+        if suits_lists(gallery):
+            return PieceEngine.of(gallery)
+        if self.kind == "ivf":
+            n_cells = round(len(gallery) ** 0.5) if self.n_cells is None else self.n_cells
+            return CellEngine.of(gallery, min(n_cells, len(gallery)), check_random_state(self.random_state))
+        return FlatEngine.of(gallery)
+
+    def _batches(self, total: int, step: int, progress: bool | None) -> Iterator[slice]:
+        hidden = None if progress is None else not check.boolean("progress", progress)
+        with tqdm(total=total, desc="searching", unit=" queries", disable=hidden, delay=BAR_AFTER) as bar:
+            for start in range(0, total, step):
+                yield slice(start, start + step)
+                bar.update(min(step, total - start))
+
+
+def _integers(name: str, values: Array) -> Tensor:
+    numbers = arrays.to_torch(name, values).cpu()
+    if numbers.ndim != 1 or (numbers.is_floating_point() and len(numbers)) or numbers.dtype == torch.bool:
+        found = f"dtype {numbers.dtype} and shape {tuple(numbers.shape)}"
+        raise ValueError(f"{name} must be a sequence of integers, got {found}")
+    return numbers.long()
+
+
+def _listed(numbers: Tensor) -> str:
+    shown = ", ".join(str(number) for number in numbers[:5].tolist())
+    return shown + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
