@@ -6,7 +6,10 @@ from bregnet.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic
 from bregnet.divergences import BregmanDivergence, divergence
 from bregnet.functions import DifferenceOfConvex, MaxAffine
 from bregnet.generators import Generator, GeneratorSum
+from bregnet.index import BregmanIndex
 from bregnet.metric_learning import PBDL
+from bregnet.neighbors import BregmanKNeighborsClassifier, BregmanKNeighborsRegressor, BregmanNearestNeighbors
+from bregnet.ranking import BregmanRanker
 from bregnet.regression import ConvexRegressor, DCRegressor
 
 __all__ = [
@@ -17,6 +20,11 @@ __all__ = [
     "Result",
     "BregmanDivergence",
     "divergence",
+    "BregmanIndex",
+    "BregmanNearestNeighbors",
+    "BregmanKNeighborsClassifier",
+    "BregmanKNeighborsRegressor",
+    "BregmanRanker",
     "Generator",
     "GeneratorSum",
     "MaxAffine",

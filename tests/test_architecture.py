@@ -7,14 +7,16 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "bregnet"
 LAYERS = [
-    {"_version", "_validation", "_arrays", "partition"},
-    {"generators", "metrics", "calibration"},
-    {"classical"},
+    {"_version", "_validation", "_arrays", "_compiling", "partition"},
+    {"generators", "metrics", "calibration", "_files"},
+    {"classical", "_points"},
     {"functions", "divergences"},
-    {"admm"},
-    {"problems"},
-    {"_estimator", "_supervision", "companions"},
-    {"regression", "metric_learning"},
+    {"_states", "_learned", "centres"},
+    {"_minibatch", "_em", "engines", "admm"},
+    {"problems", "inner_product", "_clusterer"},
+    {"_estimator", "_supervision", "companions", "index"},
+    {"regression", "metric_learning", "_searching", "clustering", "mixture"},
+    {"neighbors", "ranking"},
 ]
 
 
