@@ -77,3 +77,16 @@ def _scaled(X: np.ndarray, y: np.ndarray, test: np.ndarray) -> Split:
     scale = np.maximum(np.abs(X[~test] - centre).mean(0), 1e-5)
     X = (X - centre) / scale
     return Split(X[~test], y[~test], X[test], y[test])
+
+
+def latent_classes(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points of twenty classes, each of three clouds in eight latent directions, seen through d noisy features."""
+    n_classes, n_clouds, n_latent = 20, 3, 8
+    shape = np.random.default_rng(1234 + d)  # the same for every seed
+    seen = shape.standard_normal((n_latent, d)) / np.sqrt(n_latent)
+    centres = 2.0 * shape.standard_normal((n_classes, n_clouds, n_latent))
+    spread = shape.uniform(0.5, 1.0, (n_classes, n_clouds, 1))
+    rng = np.random.default_rng(seed)
+    classes, clouds = rng.integers(n_classes, size=n), rng.integers(n_clouds, size=n)
+    latent = centres[classes, clouds] + spread[classes, clouds] * rng.standard_normal((n, n_latent))
+    return latent @ seen + 0.3 * rng.standard_normal((n, d)), classes
