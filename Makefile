@@ -31,6 +31,8 @@ test-all: lint type
 bench: setup
 	$(BIN)/python -m benchmarks.solver
 	$(BIN)/python -m benchmarks.metric_learning
+	$(BIN)/python -m benchmarks.search
+	$(BIN)/python -m benchmarks.clustering
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -121,6 +121,16 @@ class TestExactSearch:
         assert ids.dtype == torch.int64
         np.testing.assert_array_equal(ids.numpy(), index.search(X[:4].numpy(), 3)[1])
 
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+    @pytest.mark.parametrize("side", SIDES)
+    @pytest.mark.parametrize("name", ["sharp", "smooth", "kl"])
+    def test_on_a_gpu(self, name, side):
+        D, X, Q = divergences(3)[name], points(0, 400, 3), points(1, 20, 3)
+        index = index_of(D, X, side=side, device="cuda")
+        assert_nearest(D, side, X, np.arange(400), Q, index.search(Q, 5), 5)
+        index.remove(np.arange(100))
+        assert_nearest(D, side, X[100:], np.arange(100, 400), Q, index.search(Q, 5), 5)
+
     def test_no_queries(self):
         values, ids = index_of("kl", points(0, 10, 3)).search(np.empty((0, 3)), 2)
         assert values.shape == ids.shape == (0, 2)

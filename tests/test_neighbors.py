@@ -217,7 +217,9 @@ def test_cells_that_are_all_searched_answer_exactly(side):
 # --- predictions are right -----------------------------------------------------------------------------------------
 
 
-WEIGHTS = pytest.mark.parametrize("weights", ["uniform", "distance", lambda D: np.exp(-D)], ids=["uniform", "distance", "exponential"])
+WEIGHTS = pytest.mark.parametrize(
+    "weights", ["uniform", "distance", lambda D: np.exp(-D)], ids=["uniform", "distance", "exponential"]
+)
 
 
 def labelled(seed=0):
