@@ -3,11 +3,13 @@
 from bregnet._version import __version__
 from bregnet.admm.result import Check, Result
 from bregnet.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
+from bregnet.clustering import BregmanKMeans
 from bregnet.divergences import BregmanDivergence, divergence
 from bregnet.functions import DifferenceOfConvex, MaxAffine
 from bregnet.generators import Generator, GeneratorSum
 from bregnet.index import BregmanIndex
 from bregnet.metric_learning import PBDL
+from bregnet.mixture import BregmanMixture
 from bregnet.neighbors import BregmanKNeighborsClassifier, BregmanKNeighborsRegressor, BregmanNearestNeighbors
 from bregnet.ranking import BregmanRanker
 from bregnet.regression import ConvexRegressor, DCRegressor
@@ -25,6 +27,8 @@ __all__ = [
     "BregmanKNeighborsClassifier",
     "BregmanKNeighborsRegressor",
     "BregmanRanker",
+    "BregmanKMeans",
+    "BregmanMixture",
     "Generator",
     "GeneratorSum",
     "MaxAffine",

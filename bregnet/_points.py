@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -58,6 +59,12 @@ class Points:
         """Weighted variance, the mean over features."""
         norms = torch.linalg.vector_norm(self.shifted, dim=1, dtype=torch.float64)
         return (self.shares() @ norms.square_()).item() / self.x.shape[1]
+
+    @cached_property
+    def order(self) -> Tensor:
+        """Row numbers in an order that depends on the points alone, (n,): shuffled or repeated rows draw the same."""
+        slant = torch.sin(torch.arange(1.0, self.x.shape[1] + 1, device=self.x.device)).to(self.shifted)
+        return (self.shifted @ slant).argsort()
 
     def weighted(self, values: Tensor) -> Tensor:
         """The values (n,) or (n, m), times the weights."""

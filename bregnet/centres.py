@@ -220,13 +220,13 @@ def plus_plus(points: Points, n_clusters: int, seed: np.random.RandomState) -> T
     Where D is 0 between all points and the seeds, as it may be on the pieces of a max-affine function, the squared
     Euclidean distance takes over; where that is 0 too, points are drawn by weight alone.
     """
-    chosen = _draw(points.shares(), 1, seed)
+    chosen = _draw(points, points.shares(), 1, seed)
     for generator in (points.generator, SquaredEuclidean()):
         if len(chosen) < n_clusters:
             seen = points if generator is points.generator else points.under(generator)
             _, closest = seen.nearest(points.x[chosen])
             chosen = torch.cat([chosen, farther(seen, closest, n_clusters - len(chosen), seed)])
-    return points.x[torch.cat([chosen, _draw(points.shares(), n_clusters - len(chosen), seed)])]
+    return points.x[torch.cat([chosen, _draw(points, points.shares(), n_clusters - len(chosen), seed)])]
 
 
 def farther(points: Points, closest: Tensor, count: int, seed: np.random.RandomState) -> Tensor:
@@ -240,7 +240,7 @@ def farther(points: Points, closest: Tensor, count: int, seed: np.random.RandomS
         mass = points.weighted(torch.where(closest > points.rounding, closest, 0.0))
         if not mass.any():
             break
-        candidates = _draw(mass, n_trials, seed)
+        candidates = _draw(points, mass, n_trials, seed)
         after = torch.minimum(points.divergences(points.x[candidates]), closest[:, None])
         best = int(points.weighted(after).sum(0).argmin())
         chosen.append(candidates[best])
@@ -248,9 +248,9 @@ def farther(points: Points, closest: Tensor, count: int, seed: np.random.RandomS
     return torch.stack(chosen) if chosen else torch.empty(0, dtype=torch.int64, device=closest.device)
 
 
-def _draw(mass: Tensor, count: int, seed: np.random.RandomState) -> Tensor:
-    """Numbers of points drawn in proportion to `mass` (n,)."""
-    reached = mass.double().cumsum(0)
+def _draw(points: Points, mass: Tensor, count: int, seed: np.random.RandomState) -> Tensor:
+    """Numbers of points drawn in proportion to `mass` (n,), whatever the order of the rows."""
+    reached = mass[points.order].double().cumsum(0)
     thresholds = torch.as_tensor(seed.random_sample(count), device=mass.device) * reached[-1]
-    last = mass.nonzero()[-1, 0]  # a threshold may round up to the total
-    return torch.searchsorted(reached, thresholds, right=True).clamp_max(last)
+    last = mass[points.order].nonzero()[-1, 0]  # a threshold may round up to the total
+    return points.order[torch.searchsorted(reached, thresholds, right=True).clamp_max(last)]

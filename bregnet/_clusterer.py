@@ -1,0 +1,66 @@
+"""What k-means and mixtures share as estimators: the divergence, the device, points in and arrays out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from bregnet import _arrays as arrays
+from bregnet import _validation as check
+from bregnet._arrays import Array, to_numpy
+from bregnet._learned import fitted_divergence
+from bregnet.divergences import BregmanDivergence
+
+
+class DivergenceClusterer(BaseEstimator):
+    """An estimator with centres under a divergence; subclasses have the constructor parameters named here."""
+
+    divergence: Any
+    device: str | torch.device
+    random_state: int | np.random.RandomState | None
+
+    divergence_: BregmanDivergence
+    n_features_in_: int
+    _centres_name: str  # of the fitted attribute
+
+    def _training_points(self, X: Array, *, reset: bool = True, least: int = 1) -> tuple[np.ndarray, torch.device]:
+        """X checked, and where to compute."""
+        precisions = (np.float64, np.float32)
+        features = validate_data(self, to_numpy(X), dtype=precisions, reset=reset, ensure_min_samples=least)
+        return features, check.resolve_device(self.device)
+
+    def _learn(self, features: np.ndarray, y: Any) -> None:
+        """Set the divergence, from y where it is to be learned."""
+        self.divergence_, self.learner_ = fitted_divergence(self.divergence, features, to_numpy(y))
+
+    def _new_points(self, X: Array) -> tuple[BregmanDivergence, Tensor, Tensor]:
+        """The divergence, X and the centres, in one place: where X is if it is a tensor."""
+        check_is_fitted(self, self._centres_name)
+        if isinstance(X, Tensor):
+            points = arrays.points("X", X, self.n_features_in_, None, None)
+            device = points.device
+        else:
+            features, device = self._training_points(X, reset=False)
+            points = arrays.to_torch("X", features).to(device)
+        centres = torch.as_tensor(getattr(self, self._centres_name), device=device)
+        return self.divergence_.to(device), points, centres
+
+
+def sample_weights(given: Any, features: np.ndarray) -> np.ndarray | None:
+    """Weights of the rows of X, checked."""
+    if given is None:
+        return None
+    weights = np.asarray(to_numpy(given), dtype=features.dtype)
+    if weights.ndim == 0:
+        weights = np.full(len(features), weights)
+    if weights.shape != (len(features),):
+        raise ValueError(f"sample_weight must have shape ({len(features)},), got {weights.shape}")
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        found = f"{weights.min():g} to {weights.max():g}"
+        raise ValueError(f"sample_weight must be finite, at least 0 and not all zero, got from {found}")
+    return weights
