@@ -34,7 +34,7 @@ Engine: TypeAlias = "FlatEngine | PieceEngine | CellEngine"
 
 KINDS = ("flat", "ivf")
 REFUSED = {
-    "hnsw": "graphs of neighbours fail on inner products (a recall near zero was measured): use kind='ivf', or"
+    "hnsw": "graphs of neighbours lose most of the nearest items on inner products: use kind='ivf', or"
     " to_inner_product(symmetric=True) for a graph elsewhere",
 }
 RADIUS_QUERIES = 64  # between two steps of a progress bar
