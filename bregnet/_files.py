@@ -44,18 +44,19 @@ def read_tensors(path: Path, kind: str, version: int, *, mmap: bool) -> tuple[di
                     f" {__version__} reads version {version}"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (SafetensorError, json.JSONDecodeError, KeyError, TypeError) as error:
+    except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, RecursionError) as error:
         raise UnreadableFileError(f"{path} is not a {kind} of bregnet, or was damaged: {error}") from error
     return header, tensors if mmap else {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 @contextmanager
-def whole_folder(path: Path, mark: str) -> Iterator[Path]:
+def whole_folder(path: Path, names: tuple[str, ...]) -> Iterator[Path]:
     """A new folder to write to, which becomes `path` when all is written; otherwise nothing is left of it.
 
-    A folder that is there already is replaced if it holds the file `mark`, and refused otherwise.
+    A folder that is there already is replaced if it holds nothing but files of these names, and refused otherwise.
     """
-    if path.exists() and not (path.is_dir() and (path / mark).is_file()):
+    path = path.resolve()
+    if path.exists() and not (path.is_dir() and {each.name for each in path.iterdir()} <= set(names)):
         raise FileExistsError(f"path must be new or a folder written by save, got {str(path)!r}, which is neither")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")

@@ -18,9 +18,15 @@ SERIES_BELOW = 0.1  # here ten terms of the exponential series are exact in doub
 class _QuadraticForm(Generator):
     """f(x) = x'Mx; M is known by its products. Blocks are centred, for D does not change under translation."""
 
+    _stable = True
+
     @abstractmethod
     def _times(self, x: Tensor) -> Tensor:
         """M x for each row."""
+
+    @abstractmethod
+    def _sizes(self, x: Tensor) -> Tensor:
+        """|M| x for each row, |M| the matrix of absolute values."""
 
     def _values(self, x: Tensor) -> Tensor:
         return (self._times(x) * x).sum(1)
@@ -30,6 +36,9 @@ class _QuadraticForm(Generator):
 
     def _paired(self, x: Tensor, y: Tensor) -> Tensor:
         return self._values(x - y).clamp_min(0)
+
+    def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
+        return ((x - y).abs() * self._sizes((x - y).abs())).sum(1)
 
     def _tangents(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         centre = y.mean(0)
@@ -55,8 +64,6 @@ class SquaredEuclidean(_QuadraticForm):
     array([[25.]])
     """
 
-    _stable = True
-
     def __init__(self, weights: Array | None = None) -> None:
         self._weights = None if weights is None else arrays.non_negative("weights", weights)
         if self._weights is not None and weights is not None:
@@ -75,6 +82,8 @@ class SquaredEuclidean(_QuadraticForm):
 
     def _times(self, x: Tensor) -> Tensor:
         return x if self._weights is None else x * self._weights
+
+    _sizes = _times
 
 
 class Quadratic(_QuadraticForm):
@@ -109,6 +118,9 @@ class Quadratic(_QuadraticForm):
     def _times(self, x: Tensor) -> Tensor:
         return x @ ((self._matrix + self._matrix.T) / 2)
 
+    def _sizes(self, x: Tensor) -> Tensor:
+        return x @ self._matrix.abs()
+
 
 class KullbackLeibler(Generator):
     """Generator of the (generalised) Kullback-Leibler divergence: f(x) = sum x log x - x.
@@ -132,6 +144,12 @@ class KullbackLeibler(Generator):
 
     def _paired(self, x: Tensor, y: Tensor) -> Tensor:
         return _relative_entropy(x, y, x - y).sum(1)
+
+    def _interior(self, points: Tensor) -> Tensor:
+        return points.clamp_min(_nearest_to_zero(points.dtype))
+
+    def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._paired(x, y)
 
     def _check_domain(self, name: str, points: Tensor, tangent: bool) -> None:
         if tangent:
@@ -165,6 +183,9 @@ class ItakuraSaito(Generator):
         far = x / y - 1 - x.log() + y.log()
         return torch.where(near, exp_excess(log_ratio), far).sum(1)
 
+    def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._paired(x, y)
+
     def _check_domain(self, name: str, points: Tensor, tangent: bool) -> None:
         arrays.check_entries(name, points, points > 0, "positive for ItakuraSaito")
 
@@ -192,6 +213,12 @@ class Logistic(Generator):
     def _paired(self, x: Tensor, y: Tensor) -> Tensor:
         return (_relative_entropy(x, y, x - y) + _relative_entropy(1 - x, 1 - y, y - x)).sum(1)
 
+    def _interior(self, points: Tensor) -> Tensor:
+        return points.clamp(_nearest_to_zero(points.dtype), 1 - torch.finfo(points.dtype).eps)
+
+    def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._paired(x, y)
+
     def _check_domain(self, name: str, points: Tensor, tangent: bool) -> None:
         if tangent:
             inside = (points > 0) & (points < 1)
@@ -216,6 +243,11 @@ def exp_excess(s: Tensor) -> Tensor:
     for n in range(11, 1, -1):
         series = torch.addcmul(s.new_tensor(1 / math.factorial(n)), series, t)
     return torch.where(small, t * t * series, torch.expm1(s) - s)
+
+
+def _nearest_to_zero(dtype: torch.dtype) -> float:
+    """A positive number that stands for 0 where 0 has no logarithm; parts of it do not underflow."""
+    return 1e8 * torch.finfo(dtype).tiny
 
 
 def _near_log_ratio(y: Tensor, difference: Tensor) -> tuple[Tensor, Tensor]:

@@ -165,6 +165,14 @@ class MaxAffine(Generator):
         out = self._soft_paired(x, y) if self.temperature else self._sharp_paired(x, y)
         return out + self._bowl._paired(x, y) if self._bowl else out
 
+    def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
+        if self.temperature:
+            sizes = self._piece_values(y).abs().amax(1) / self.temperature  # of the logarithms of the shares
+            out = self._soft_paired(x, y) * (1 + sizes)
+        else:
+            out = self._piece_values(x).abs().amax(1)
+        return out + self._bowl._rounding(x, y) if self._bowl else out
+
     def _sharp_paired(self, x: Tensor, y: Tensor) -> Tensor:
         """max_k p_k(x) - p_c(x), c the piece active at y."""
         values = self._piece_values(x)

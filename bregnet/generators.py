@@ -26,8 +26,9 @@ class Generator(ABC):
     Generators add and scale: ``f + g`` and ``2.0 * f`` are generators, and their divergences add and scale alike.
 
     A subclass gives ``_values`` and ``_gradients`` for a tensor of points, one a row; everything else follows from
-    these. It overrides ``_paired`` and ``_block`` where a formula loses fewer digits, and ``_check_domain`` where
-    not every point is allowed. Tensors among its attributes move with ``to``.
+    these. It overrides ``_paired`` and ``_block`` where a formula loses fewer digits, ``_check_domain`` where
+    not every point is allowed, and ``_interior`` where fewer are as tangent points. Tensors among its attributes move
+    with ``to``.
 
     Examples
     --------
@@ -125,6 +126,11 @@ class Generator(ABC):
         """D(x_i, y_i), (n,)."""
         return (self._values(x) - self._values(y) - (self._gradients(y) * (x - y)).sum(1)).clamp_min(0)
 
+    def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
+        """The size of what `_paired` adds up, (n,): its rounding is some units in the last place of this."""
+        slopes = self._gradients(y)
+        return self._values(x).abs() + self._values(y).abs() + (slopes * (x - y)).abs().sum(1)
+
     def _tangents(self, y: Tensor) -> Any:
         """What `_block` needs to know of the tangent points."""
         return self._planes(y)
@@ -133,6 +139,15 @@ class Generator(ABC):
         """D(x_i, y_j), (n, m)."""
         slopes, intercepts = tangents
         return (self._values(x)[:, None] - intercepts - x @ slopes.T).clamp_min(0)
+
+    def _from_one(self, x: Tensor, y: Tensor) -> Tensor:
+        """D(x_i, y), (n,), from the one row of y (1, d), and all of it with one and the same tangent plane there."""
+        # `_paired` may round equal rows of y differently, and ties between pieces at y then break differently.
+        return self._paired(x, y.expand_as(x)) if self._stable else self._block(x, self._tangents(y))[:, 0]
+
+    def _interior(self, points: Tensor) -> Tensor:
+        """The nearest points that may be tangent points, where the domain of f ends in points that may not."""
+        return points
 
     def _check_domain(self, name: str, points: Tensor, tangent: bool) -> None:  # noqa: B027
         """Raise an error for points where f, or its tangent, does not exist; most functions exist everywhere."""
@@ -248,11 +263,20 @@ class GeneratorSum(Generator):
     def _paired(self, x: Tensor, y: Tensor) -> Tensor:
         return self._total(f._paired(x, y) for f in self.generators)
 
+    def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._total(f._rounding(x, y) for f in self.generators)
+
     def _tangents(self, y: Tensor) -> Any:
         return [f._tangents(y) for f in self.generators]
 
     def _block(self, x: Tensor, tangents: Any) -> Tensor:
         return self._total(f._block(x, prepared) for f, prepared in zip(self.generators, tangents, strict=True))
+
+    def _from_one(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._total(f._from_one(x, y) for f in self.generators)
+
+    def _interior(self, points: Tensor) -> Tensor:
+        return reduce(lambda inside, f: f._interior(inside), self.generators, points)
 
     def _check_domain(self, name: str, points: Tensor, tangent: bool) -> None:
         for f in self.generators:

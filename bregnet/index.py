@@ -38,16 +38,19 @@ REFUSED = {
     " to_inner_product(symmetric=True) for a graph elsewhere",
 }
 RADIUS_QUERIES = 64  # between two steps of a progress bar
-RETRAIN = 4  # cells are made anew when the items have become so many times more
+REMAKE = 4  # what was made for the items is made anew when they have become so many times more
+LARGEST_ID = 2**63 - 1
 BAR_AFTER = 2.0  # seconds after which a search shows a progress bar
 
 
 class BregmanIndex:
     """A collection of points to search by a Bregman divergence.
 
-    The nearest items of a query are those of the least divergence; equally near ones come by squared Euclidean
-    distance, then by id. Divergences are true ones: candidates come from inner products in single precision and are
-    ranked in double precision.
+    The nearest items of a query are those of the least divergence; equally near ones, up to the rounding of double
+    precision, come by squared Euclidean distance, then by id. Divergences are true ones: candidates come from inner
+    products in single precision and are ranked in double precision.
+
+    Several threads may search at once, also while another adds or removes items.
 
     Parameters
     ----------
@@ -99,8 +102,9 @@ class BregmanIndex:
         self.kind = check.one_of("kind", kind, KINDS)
         self.n_cells = None if n_cells is None else check.integer_at_least("n_cells", n_cells, 1)
         self.nprobe = nprobe
-        self.device = torch.device("cpu") if kind == "ivf" else check.resolve_device(device)
-        self.random_state = random_state
+        there = check.resolve_device(device)
+        self.device = torch.device("cpu") if kind == "ivf" else there
+        self.random_state = None if random_state is None else check.integer_at_least("random_state", random_state, 0)
         self._gallery: Gallery | None = None
         self._engine: Engine | None = None
         self._n_trained = 0  # items that cells were made for
@@ -134,7 +138,7 @@ class BregmanIndex:
     @property
     def ids(self) -> np.ndarray:
         """The ids of all items, in the order they were added."""
-        return self._items().ids.cpu().numpy().copy()
+        return self._items().ids.cpu().numpy().copy() if len(self) else np.empty(0, dtype=np.int64)
 
     @property
     def nprobe(self) -> int:
@@ -148,8 +152,14 @@ class BregmanIndex:
     @property
     def nbytes(self) -> int:
         """Memory of the items and of what it takes to search them."""
-        gallery, engine = self._items(), self._ready()
-        return gallery.points.nbytes + gallery.ids.nbytes + engine.nbytes
+        if len(self) == 0:
+            return 0
+        engine = self._ready()
+        return engine.gallery.points.nbytes + engine.gallery.ids.nbytes + engine.nbytes
+
+    def __contains__(self, number: object) -> bool:
+        """Whether there is an item of this id."""
+        return len(self) > 0 and number in self._items().ids
 
     @property
     def method(self) -> str:
@@ -214,6 +224,7 @@ class BregmanIndex:
             elif self._engine is not None:
                 self._engine = self._engine.kept(self._gallery, rows)
 
+    @torch.no_grad()
     def search(self, Q: Array, k: int = 10, *, progress: bool | None = None) -> tuple[Array, Array]:
         """The k nearest items of each query.
 
@@ -242,15 +253,16 @@ class BregmanIndex:
         """
         queries = self._checked("Q", Q, tangent=self.side == "left")
         k = check.integer_at_least("k", k, 1)
-        if k > len(self):
-            raise ValueError(f"k must be at most the number of items ({len(self)}), got {k}")
-        engine = self._ready()
+        engine = self._ready(least=k)
         divergences = torch.empty(len(queries), k, dtype=torch.float64, device=self.device)
         rows = torch.empty(len(queries), k, dtype=torch.int64, device=self.device)
         for part in self._batches(len(queries), engine.batch_size(k), progress):
             divergences[part], rows[part] = engine.search(queries[part], k, **self._effort(engine))
+        if not torch.isfinite(divergences).all():
+            raise ValueError("Q and the items must have finite divergences, got values so large that they overflow")
         return arrays.like(divergences, Q), arrays.like(engine.gallery.ids[rows], Q)
 
+    @torch.no_grad()
     def search_radius(
         self, Q: Array, radius: float | Array, *, progress: bool | None = None
     ) -> tuple[list[Array], list[Array]]:
@@ -279,12 +291,7 @@ class BregmanIndex:
         [array([0, 1]), array([], dtype=int64)]
         """
         queries = self._checked("Q", Q, tangent=self.side == "left")
-        radii = arrays.non_negative("radius", radius).double().to(self.device)
-        if radii.shape not in ((), (len(queries),)):
-            raise ValueError(f"radius must be a number or have shape ({len(queries)},), got {tuple(radii.shape)}")
-        radii = radii.expand(len(queries))
-        if not len(self):
-            raise ValueError("the index is empty: add items before searching")
+        radii = self._radii(radius, len(queries))
         engine = self._ready()
         found = []
         for part in self._batches(len(queries), RADIUS_QUERIES, progress):
@@ -292,6 +299,7 @@ class BregmanIndex:
         ids = [arrays.like(engine.gallery.ids[each.rows], Q) for each in found]
         return [arrays.like(each.divergences, Q) for each in found], ids
 
+    @torch.no_grad()
     def recall(self, Q: Array, k: int = 10) -> float:
         """Share of the k nearest items that :meth:`search` finds, measured against the exact answer.
 
@@ -325,6 +333,7 @@ class BregmanIndex:
             raise ValueError("Q must have at least one row, got none")
         return float((found[:, :, None] == wanted[:, None, :]).any(2).double().mean())
 
+    @torch.no_grad()
     def to_inner_product(self, *, symmetric: bool = False) -> InnerProductForm:
         """Vectors for any store that searches by inner products, and an encoder of queries for them.
 
@@ -350,6 +359,7 @@ class BregmanIndex:
         """
         return InnerProductForm.of(self._items(), symmetric=check.boolean("symmetric", symmetric))
 
+    @torch.no_grad()
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder that opens on another machine.
 
@@ -376,7 +386,7 @@ class BregmanIndex:
         with self._lock:
             gallery = self._items() if len(self) else None
             engine = self._ready() if gallery is not None else None
-            names = ("side", "kind", "n_cells", "nprobe")
+            names = ("side", "kind", "n_cells", "nprobe", "random_state")
             header = {name: getattr(self, name) for name in names} | {"next_id": self._next_id}
             write_index(Path(path), header, self.divergence, gallery, engine)
 
@@ -391,8 +401,8 @@ class BregmanIndex:
         path : str or path
             The folder.
         mmap : bool, default=False
-            Whether items stay in the files and are read as they are needed, for collections larger than memory; the
-            files must then stay as they are.
+            Whether items stay in the files and are read as they are needed; the files must then stay as they are. Lists
+            of pieces (no temperature), and whatever is added or removed, need a copy in memory.
         device : str or torch.device, default="auto"
             Where to compute.
 
@@ -407,9 +417,10 @@ class BregmanIndex:
         place = check.resolve_device(device)
         header, divergence, gallery, engine = read_index(Path(path), place, mmap=check.boolean("mmap", mmap))
         try:
-            settings = {name: header[name] for name in ("side", "kind", "n_cells", "nprobe")}
+            settings = {name: header[name] for name in ("side", "kind", "n_cells", "nprobe", "random_state")}
             index = cls(divergence, **settings, device=place)
-            index._next_id = check.integer_at_least("next_id", header["next_id"], 0)
+            largest = -1 if gallery is None else int(gallery.ids.max())
+            index._next_id = check.integer_at_least("next_id", header["next_id"], largest + 1)
         except (KeyError, TypeError, ValueError) as error:
             raise UnreadableFileError(f"{path} is not a BregmanIndex of bregnet, or was damaged: {error}") from error
         index._gallery, index._engine = gallery, engine
@@ -427,20 +438,32 @@ class BregmanIndex:
         self.divergence.generator._check_domain(name, checked.double(), tangent)
         return checked
 
+    def _radii(self, radius: float | Array, count: int) -> Tensor:
+        radii = arrays.to_torch("radius", radius).double().to(self.device)
+        if radii.shape not in ((), (count,)):
+            raise ValueError(f"radius must be a number or have shape ({count},), got {tuple(radii.shape)}")
+        if not (radii >= 0).all():
+            raise ValueError(f"radius must be at least 0, got {radii.min():g}")
+        return radii.clamp_max(torch.finfo(torch.float64).max).expand(count)
+
     def _checked_ids(self, ids: Array | None, count: int) -> Tensor:
         if ids is None:
+            if self._next_id + count > LARGEST_ID:
+                raise ValueError(f"ids must be given where they cannot go on from the largest, {self._next_id - 1}")
             return torch.arange(self._next_id, self._next_id + count)
         numbers = _integers("ids", ids)
         if numbers.shape != (count,):
             raise ValueError(f"ids must have shape ({count},), got {tuple(numbers.shape)}")
         if len(torch.unique(numbers)) < count:
             raise ValueError("ids must differ from each other, got some twice")
-        if count and int(numbers.min()) < self._next_id and len(self):
-            there = numbers[torch.isin(numbers, self._items().ids.cpu())]
+        if count and int(numbers.min()) < self._next_id:
+            known = [ids for _, ids in self._added] + ([] if self._gallery is None else [self._gallery.ids.cpu()])
+            there = numbers[sum((torch.isin(numbers, each) for each in known), torch.zeros(count, dtype=torch.bool))]
             if len(there):
                 raise ValueError(f"ids must not be in the index yet, got {_listed(there)}")
         return numbers
 
+    @torch.no_grad()
     def _items(self) -> Gallery:
         """All items, those added last included."""
         with self._lock:
@@ -454,16 +477,19 @@ class BregmanIndex:
                 self._gallery = Gallery(exact, self.side, together, torch.cat(ids).to(self.device))
                 self._added, self._n_added = [], 0
             if self._gallery is None:
-                raise ValueError("the index is empty: add items before searching")
+                raise ValueError("the index is empty: add items first")
             return self._gallery
 
-    def _ready(self) -> Engine:
-        """What searches all items; made or brought up to date when it is needed."""
+    @torch.no_grad()
+    def _ready(self, least: int = 1) -> Engine:
+        """What searches all items, at least so many; made or brought up to date when it is needed."""
         with self._lock:
+            if len(self) == 0:
+                raise ValueError("the index is empty: add items first")
+            if len(self) < least:
+                raise ValueError(f"k must be at most the number of items ({len(self)}), got {least}")
             gallery = self._items()
-            if len(gallery) == 0:
-                raise ValueError("the index is empty: add items before searching")
-            if self._engine is not None and len(gallery) > RETRAIN * self._n_trained and self.kind == "ivf":
+            if len(gallery) > REMAKE * self._n_trained:
                 self._engine = None
             if self._engine is None:
                 self._engine, self._n_trained = self._made(gallery), len(gallery)
@@ -489,6 +515,8 @@ class BregmanIndex:
 
 def _integers(name: str, values: Array) -> Tensor:
     numbers = arrays.to_torch(name, values).cpu()
+    if numbers.dtype == torch.uint64 and (numbers.numpy() > LARGEST_ID).any():
+        raise ValueError(f"{name} must be below 2**63, got {numbers.numpy().max()}")
     if numbers.ndim != 1 or (numbers.is_floating_point() and len(numbers)) or numbers.dtype == torch.bool:
         found = f"dtype {numbers.dtype} and shape {tuple(numbers.shape)}"
         raise ValueError(f"{name} must be a sequence of integers, got {found}")

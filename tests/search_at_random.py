@@ -1,6 +1,7 @@
 """Items, queries and divergences to search with, and what a right answer is."""
 
 import numpy as np
+import torch
 
 from bregnet import (
     BregmanDivergence,
@@ -11,9 +12,8 @@ from bregnet import (
     SquaredEuclidean,
 )
 
-SAME = 1e-13  # values that differ by less, as a share of the scale, tie; between these two either order is right
-OTHER = 1e-11
-SMALL, SMALL_OTHER = 1e-7, 1e-9
+# values that differ by less, as a share of what was added up to them, tie; between the two either order is right
+SAME, OTHER = 1e-14, 1e-11
 
 
 def max_affine(seed, n_features, n_pieces=12, **parameters):
@@ -58,21 +58,28 @@ def values_between(divergence, query, items, side):
     return divergence.paired(*((repeated, items) if side == "right" else (items, repeated)))
 
 
+def sizes_between(divergence, query, items, side):
+    """What is added up to these."""
+    repeated, items = torch.as_tensor(query).expand(len(items), -1), torch.as_tensor(items)
+    pair = (repeated, items) if side == "right" else (items, repeated)
+    return divergence.generator._rounding(*pair).numpy()
+
+
 def assert_nearest(divergence, side, items, ids, queries, found, k):
     """The k nearest of all items, by D, squared Euclidean distance and id, with true divergences."""
     found_values, found_ids = map(np.asarray, found)
     assert found_values.shape == found_ids.shape == (len(queries), k)
     assert (found_values >= 0).all()
     assert (np.diff(found_values, axis=1) >= 0).all()
-    stable = divergence.generator._stable
     place = {number: row for row, number in enumerate(ids)}
     for query, returned, numbers in zip(queries, found_values, found_ids, strict=True):
         values = values_between(divergence, query, items, side)
-        distances = np.round(np.square(items - query).sum(1), 9)
-        scale = 1 + np.abs(divergence.generator(items)).max() + values.max()
+        sizes = sizes_between(divergence, query, items, side)
+        distances = np.square(items - query).sum(1)
+        distances = np.array([float(f"{distance:.11e}") for distance in distances])  # what differs by rounding ties
         rows = np.array([place[number] for number in numbers])
         assert len(set(rows)) == k
-        np.testing.assert_allclose(returned, values[rows], atol=OTHER * scale, rtol=1e-8)
+        assert (np.abs(returned - values[rows]) <= 1e-9 * values[rows] + OTHER * sizes[rows]).all()
 
         others = np.setdiff1d(np.arange(len(items)), rows)
         first = np.concatenate([rows[:-1], np.full(len(others), rows[-1])])
@@ -81,7 +88,24 @@ def assert_nearest(divergence, side, items, ids, queries, found, k):
         nearer = np.where(
             distances[first] == distances[second], ids[first] < ids[second], distances[first] < distances[second]
         )
-        small = stable & (high < SMALL * scale)  # these have all their digits
-        either = high - low <= np.where(small, SMALL_OTHER * high, OTHER * scale)
-        tied = high - low <= SAME * (high if stable else scale)
-        assert np.where(tied, nearer, either | (values[first] <= values[second])).all()
+        size = np.minimum(sizes[first], sizes[second])
+        either = high - low <= OTHER * np.maximum(sizes[first], sizes[second])
+        assert np.where(high - low <= SAME * size, nearer, either | (values[first] <= values[second])).all()
+
+
+def learned(temperature=0.0, d=3, n_pieces=6, seed=0):
+    """A divergence such as PBDL learns, with few pieces: at temperature 0 most items tie with others."""
+    return BregmanDivergence(max_affine(seed, d, n_pieces, temperature=temperature))
+
+
+def exact(D, Q, X, side):
+    """Divergences of all pairs, one at a time and with all digits."""
+    pairs = np.repeat(Q, len(X), 0), np.tile(X, (len(Q), 1))
+    return D.paired(*(pairs if side == "right" else pairs[::-1])).reshape(len(Q), len(X))
+
+
+def brute_order(values, Q, X):
+    """Items by divergence, squared Euclidean distance and number; divergences that rounding explains are ties."""
+    squares = np.square(Q[:, None] - X).sum(2)
+    number = np.broadcast_to(np.arange(len(X)), values.shape)
+    return np.lexsort([number, squares.round(9), values.round(10)], axis=1)

@@ -10,6 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import save_file
 from scipy.special import rel_entr
 from sklearn.datasets import load_iris
 from sklearn.neighbors import NearestNeighbors
@@ -90,6 +92,63 @@ class TestExactSearch:
         moved = MaxAffine(f.slopes, f.intercepts - f.slopes.sum(1) * 1e6, temperature=0.2)
         near_ids = index_of(f, X).search(X[:50], 5)[1]
         np.testing.assert_array_equal(index_of(moved, far).search(far[:50], 5)[1], near_ids)
+
+    @pytest.mark.parametrize("side", SIDES)
+    @pytest.mark.parametrize("name", divergences(3))
+    def test_a_few_items_far_away(self, name, side):
+        D, X, Q = divergences(3)[name], points(0, 400, 3), points(1, 20, 3)
+        X[:3] *= [[1e6], [1e8], [1e10]]
+        index = index_of(D, X, side=side)
+        assert_nearest(D, side, X, np.arange(400), Q, index.search(Q, 5), 5)
+
+    @pytest.mark.parametrize("name", ["mahalanobis", "sum", "strict", "hardly strict", "euclid"])
+    def test_far_from_the_origin(self, name):
+        D, X, Q = divergences(3)[name], points(0, 400, 3) + 1e5, points(1, 20, 3) + 1e5
+        assert_nearest(D, "right", X, np.arange(400), Q, index_of(D, X).search(Q, 5), 5)
+
+    def test_values_that_overflow_are_an_error(self):
+        X = points(0, 50, 3)
+        for scale in (1e-100, 1e100, 1e150):
+            ids = index_of("sqeuclidean", X * scale).search(X[:9] * scale, 3)[1]
+            np.testing.assert_array_equal(ids, index_of("sqeuclidean", X).search(X[:9], 3)[1])
+        with pytest.raises(ValueError, match="X must not be so large"):
+            index_of("sqeuclidean", X * 1e160).search(X, 3)
+        with pytest.raises(ValueError, match="Q must not be so large"):
+            index_of("sqeuclidean", X).search(X * 1e160, 3)
+
+    def test_items_added_later_may_be_much_larger(self):
+        X = points(0, 300, 3)
+        index = index_of("sqeuclidean", X[:200])
+        index.search(X[:1], 1)
+        index.add(X[200:] * 1e25)
+        everything = np.r_[X[:200], X[200:] * 1e25]
+        for k in (3, 300):
+            found = index.search(everything[150:250], k)
+            assert_nearest(
+                divergence("sqeuclidean"), "right", everything, np.arange(300), everything[150:250], found, k
+            )
+
+    def test_a_query_where_all_pieces_are_zero(self):
+        X = points(0, 100, 3)
+        f = max_affine(0, 3)
+        f = MaxAffine(f.slopes, np.zeros(12), strictness=1e-6)
+        D = BregmanDivergence(f)
+        assert_nearest(D, "right", X, np.arange(100), np.zeros((1, 3)), index_of(D, X).search(np.zeros((1, 3)), 5), 5)
+
+    def test_a_weight_of_zero(self):
+        X = points(0, 100, 3)
+        for side in SIDES:
+            values, ids = index_of(0.0 * max_affine(0, 3), X, side=side).search(X[:9], 5)
+            assert (values == 0).all()
+            np.testing.assert_array_equal(ids, index_of("sqeuclidean", X).search(X[:9], 5)[1])
+
+    def test_parameters_that_are_being_learned(self):
+        slopes = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+        X = points(0, 100, 3)
+        for temperature in (0.0, 0.2):
+            index = index_of(MaxAffine(slopes, torch.zeros(6), temperature=temperature), X)
+            values, _ = index.search(torch.as_tensor(X[:5]), 3)
+            assert not values.requires_grad
 
     def test_features_of_different_sizes(self):
         X = points(0, 2000, 4) * [1e-6, 1.0, 1e3, 1e8]
@@ -172,6 +231,11 @@ class TestRadius:
         _, ids = index.search_radius([[0.0], [0.0], [10.0]], [1.0, 4.0, 1.0])
         assert [each.tolist() for each in ids] == [[0, 1], [0, 1, 2], []]
 
+    def test_an_infinite_radius_is_everything(self):
+        for kind in ("flat", "ivf"):
+            index = index_of("kl", points(0, 50, 3), kind=kind, nprobe=50, random_state=0)
+            assert len(index.search_radius(points(1, 1, 3), np.inf)[1][0]) == 50
+
     def test_the_radius_of_a_neighbour_finds_it(self):
         X = points(0, 500, 3)
         index = index_of(max_affine(0, 3, temperature=0.2), X)
@@ -214,7 +278,9 @@ class TestChanges:
         index.search([[0.0]], 1)
         index.remove([0, 1])
         assert len(index) == 0
-        with pytest.raises(ValueError, match="k must be at most the number of items \\(0\\), got 1"):
+        assert index.ids.tolist() == []
+        assert 0 not in index
+        with pytest.raises(ValueError, match="the index is empty: add items first"):
             index.search([[0.0]], 1)
         index.add([[2.0]])
         assert index.search([[0.0]], 1)[1].tolist() == [[2]]
@@ -263,6 +329,37 @@ class TestCells:
         exact = index_of("kl", X).search(Q, 5)[1]
         shares = [len(set(a) & set(b)) / 5 for a, b in zip(index.search(Q, 5)[1], exact, strict=True)]
         assert index.recall(Q, 5) == pytest.approx(np.mean(shares))
+
+    def test_items_with_zeros(self):
+        rng = np.random.default_rng(0)
+        X = rng.dirichlet(np.full(10, 0.1), size=500).round(2)
+        Q = rng.dirichlet(np.ones(10), size=5)
+        index = index_of("kl", X, side="left", kind="ivf", nprobe=500, random_state=0)
+        np.testing.assert_array_equal(index.search(Q, 5)[1], index_of("kl", X, side="left").search(Q, 5)[1])
+
+    def test_searching_while_adding(self):
+        X, failures = points(0, 3000, 3), []
+        index = index_of("kl", X[:1000], kind="ivf", random_state=0)
+        index.search(X[:1], 1)
+        done = threading.Event()
+
+        def ask():
+            while not done.is_set():
+                try:
+                    index.search(X[:20], 5)
+                except Exception as error:
+                    failures.append(error)
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for start in range(1000, 3000, 100):
+            index.add(X[start : start + 100])
+            index.search(X[:1], 1)
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert not failures
 
     def test_small_cells_still_give_k_items(self):
         X = points(0, 40, 3)
@@ -324,6 +421,43 @@ class TestFiles:
         assert opened.ids[[0, -1]].tolist() == [3, 599]
         assert opened.search(X[:1] * 1.01, 1)[0] == 0  # what was added is there
 
+    @pytest.mark.parametrize("again", ["saved", "elsewhere"])
+    def test_what_was_opened_from_a_file_can_be_saved(self, again, tmp_path):
+        X = points(0, 200, 3)
+        index = index_of("kl", X, kind="ivf", random_state=0)
+        index.save(tmp_path / "saved")
+        BregmanIndex.load(tmp_path / "saved", mmap=True).save(tmp_path / again)
+        for mmap in (False, True):
+            opened = BregmanIndex.load(tmp_path / again, mmap=mmap)
+            np.testing.assert_array_equal(opened.search(X[:9], 4)[1], index.search(X[:9], 4)[1])
+
+    def test_lists_that_lie_in_another_file_are_refused(self, tmp_path):
+        index_of("kl", points(0, 200, 3), kind="ivf", random_state=0).save(tmp_path / "saved")
+        file = str(tmp_path / "saved" / "cells.faiss")
+        faiss.write_index(faiss.read_index(file, faiss.IO_FLAG_MMAP), file)  # faiss writes a name, not the lists
+        for mmap in (False, True):
+            with pytest.raises(ValueError, match="was damaged"):
+                BregmanIndex.load(tmp_path / "saved", mmap=mmap)
+
+    def test_altered_tensors(self, tmp_path):
+        X = points(0, 50, 3)
+        index_of(max_affine(0, 3, temperature=0.2), X).save(tmp_path / "saved")
+        file = tmp_path / "saved" / "index.safetensors"
+        with safe_open(file, framework="pt") as opened:
+            metadata, whole = opened.metadata(), {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        changes = {
+            "ids": torch.zeros(50, dtype=torch.int64),
+            "points": whole["points"] * torch.nan,
+            "coarse": whole["coarse"].flip(0),
+            "fine": whole["fine"][:, :2].contiguous(),
+            "lift.weights": torch.zeros(4, dtype=torch.float64),
+            "lift.mean": torch.zeros(3, dtype=torch.float64),
+        }
+        for name, tensor in changes.items():
+            save_file({**whole, name: tensor}, file, metadata=metadata)
+            with pytest.raises(ValueError, match="was damaged"):
+                BregmanIndex.load(tmp_path / "saved")
+
     def test_saving_replaces_what_was_saved(self, tmp_path):
         index = index_of("kl", points(0, 20, 3))
         index.save(tmp_path / "saved")
@@ -339,7 +473,7 @@ class TestFiles:
         assert len(opened) == 5
 
     def test_other_folders_are_left_alone(self, tmp_path):
-        (tmp_path / "mine").mkdir()
+        index_of("kl", points(0, 5, 3)).save(tmp_path / "mine")
         (tmp_path / "mine" / "letter.txt").write_text("dear")
         with pytest.raises(FileExistsError, match="path must be new or a folder written by save"):
             index_of("kl", points(0, 5, 3)).save(tmp_path / "mine")
@@ -347,7 +481,7 @@ class TestFiles:
         with pytest.raises(FileNotFoundError, match="path must lie in a folder that exists"):
             index_of("kl", points(0, 5, 3)).save(tmp_path / "no" / "such")
         with pytest.raises(FileNotFoundError, match="path must be a folder written by save"):
-            BregmanIndex.load(tmp_path / "mine")
+            BregmanIndex.load(tmp_path)
 
     def test_generators_of_ones_own_cannot_be_saved(self, tmp_path):
         with pytest.raises(TypeError, match="only the generators of this library can be saved"):
@@ -437,6 +571,11 @@ class TestBadInput:
             ([[1.0, 1.0]], [1, 2], "ids must have shape \\(1,\\), got \\(2,\\)"),
             ([[1.0, 1.0]], [0.5], "ids must be a sequence of integers"),
             ([[1.0, 1.0], [2.0, 2.0]], [7, 7], "ids must differ from each other"),
+            (
+                [[1.0, 1.0]],
+                np.array([2**63 + 5], dtype=np.uint64),
+                r"ids must be below 2\*\*63, got 9223372036854775813",
+            ),
             ([[1.0, 1.0]], [0], "ids must not be in the index yet, got 0"),
             ([[1.0, 1.0, 1.0]], None, "X must have shape \\(n_points, 2\\), got \\(1, 3\\)"),
         ],

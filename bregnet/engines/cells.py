@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bregnet.centres import lloyd, nearest_centres
-from bregnet.engines.gallery import Found, Gallery, nearest_first
+from bregnet.engines.gallery import Found, Gallery
 from bregnet.engines.lift import Queries
 from bregnet.engines.vectors import Vectors
 
@@ -63,9 +63,10 @@ class CellEngine:
 
         if not path.is_file():
             raise ValueError(f"{path.name} is missing")
-        lists = faiss.read_index(str(path), faiss.IO_FLAG_MMAP if mmap else 0)
+        lists: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP if mmap else 0)
         expected = (vectors.width, len(centres), len(vectors.gallery), faiss.METRIC_INNER_PRODUCT)
-        if not isinstance(lists, faiss.IndexIVFFlat) or _shape(lists) != expected or not _has_rows(lists):
+        fits = isinstance(lists, faiss.IndexIVFFlat) and _shape(lists) == expected
+        if not (fits and _is_here(lists, mapped=mmap) and _has_rows(lists)):
             raise ValueError(f"{path.name} does not fit the items")
         return cls(vectors, centres, lists, in_file=mmap)
 
@@ -73,11 +74,15 @@ class CellEngine:
         """Write the lists to a file of faiss."""
         import faiss
 
-        faiss.write_index(self.lists, str(path))
+        # what is mapped from a file would be written as the name of that file
+        lists = CellEngine(self.vectors, self.centres).lists if self._in_file else self.lists
+        faiss.write_index(lists, str(path))
 
     def extended(self, gallery: Gallery) -> CellEngine:
         """With the items that the gallery has more than before; cells stay as they are."""
-        lists = None if self._in_file else self.lists
+        import faiss
+
+        lists: Any = None if self._in_file else faiss.clone_index(self.lists)  # others may be searching
         return CellEngine(self.vectors.extended(gallery), self.centres, lists)
 
     def kept(self, gallery: Gallery, rows: Tensor) -> CellEngine:
@@ -106,30 +111,20 @@ class CellEngine:
     def search(self, points: Tensor, k: int, nprobe: int) -> Found:
         """The k nearest items of each query, (m, k), of those in the nearest cells; more cells where these are few."""
         queries = self.vectors.lift.queries(points)
-        count = self.vectors.n_candidates(k)
-        rows, worst = self._candidates(queries, count, nprobe)
-        probed = min(nprobe, self.n_cells)
+        count, probed = self.vectors.n_candidates(k), min(nprobe, self.n_cells)
+        rows, worst = self._candidates(queries, count, probed)
         short = (rows[:, k - 1] < 0).nonzero()[:, 0]
-        while len(short):  # there are at least k items in all cells
+        while len(short) and probed < self.n_cells:  # all cells hold at least k items
             probed = min(2 * probed, self.n_cells)
             rows[short], worst[short] = self._candidates(queries[short], count, probed)
             short = short[rows[short, k - 1] < 0]
-        missing = rows < 0
-        found = Found(self.vectors.divergences(queries, rows.clamp_min(0)), rows.clamp_min(0))
-        found.divergences[missing] = torch.inf
-        found = nearest_first(self.gallery, queries.points, found, queries.scale, k)
+        found = self.vectors.ranked(queries, rows, k)
         return self.vectors.completed(queries, found, worst, partial(self._rows_above, nprobe=probed))
 
     def within(self, points: Tensor, radii: Tensor, nprobe: int) -> list[Found]:
         """Items of the nearest cells at most as far as the radius of each query, (m,)."""
-        queries = self.vectors.lift.queries(points)
-        least = self.vectors.least_score(queries, radii)
-        out = []
-        for number, radius in enumerate(radii):
-            query = queries[number : number + 1]
-            rows = self._rows_above(query, float(least[number]), nprobe)
-            out.append(self.vectors.ranked_within(query, rows, radius))
-        return out
+        rows_above = partial(self._rows_above, nprobe=min(nprobe, self.n_cells))
+        return self.vectors.within(self.vectors.lift.queries(points), radii, rows_above)
 
     def _candidates(self, queries: Queries, count: int, nprobe: int) -> tuple[Tensor, Tensor]:
         """Rows of the largest inner products in the nearest cells, (m, count), and the least of these, (m,).
@@ -142,7 +137,8 @@ class CellEngine:
 
     def _rows_above(self, query: Queries, least: float, nprobe: int) -> Tensor:
         """Items of the nearest cells whose inner product with one query is at least `least`."""
-        bound = float(np.nextafter(np.float32(least), np.float32(-np.inf)))  # faiss takes what is above
+        at_least = np.float32(np.clip(least, -1e30, 1e30))
+        bound = float(np.nextafter(at_least, np.float32(-np.inf)))  # faiss takes what is above
         _, _, rows = self.lists.range_search(query.vectors.float().numpy(), bound, params=_probing(nprobe))
         return torch.as_tensor(rows)
 
@@ -178,6 +174,18 @@ def _probing(nprobe: int) -> faiss.SearchParametersIVF:
 
 def _shape(lists: faiss.IndexIVFFlat) -> tuple[int, int, int, int]:
     return lists.d, lists.nlist, lists.ntotal, lists.metric_type
+
+
+def _is_here(lists: faiss.IndexIVFFlat, *, mapped: bool) -> bool:
+    """Whether the lists are mapped from their own file, or in memory; a file can also name another one."""
+    import faiss
+
+    if lists.invlists is None:
+        return False
+    kept = faiss.downcast_InvertedLists(lists.invlists)
+    if isinstance(kept, faiss.OnDiskInvertedLists):
+        return mapped and not kept.filename and kept.ptr is not None
+    return not mapped
 
 
 def _has_rows(lists: faiss.IndexIVFFlat) -> bool:

@@ -11,13 +11,10 @@ from torch import Tensor
 
 from bregnet.divergences import BregmanDivergence
 
-TIE = 1e-12  # differences below this share of the scale are ties
-STABLE_TIE = 1e-10  # and below this share of the divergence, where it has all its digits
-LOST = (
-    1e-5  # divergences below this share of the scale have lost digits in inner products, and are computed from points
-)
-SAMPLE = 8192  # items that say how large things are
+ULPS = 256 * 2.0**-52  # divergences tie where they differ by less than this share of what was added up to them
+KEPT_BITS = 41  # of squared distances that are compared
 GATHERED = 1 << 22  # numbers of items that are gathered at once
+SAMPLE = 8192  # items that say how large things are
 
 
 class Found(NamedTuple):
@@ -55,40 +52,40 @@ class Gallery:
         """Some thousand items at most, evenly spread, in double precision."""
         return self.points[:: max(1, len(self) // SAMPLE)].double()
 
-    @cached_property
-    def squared_grain(self) -> Tensor:
-        """Squared distances are told apart by multiples of this."""
-        spread = (self.sample - self.sample.mean(0)).square().sum(1).mean()
-        return TIE * torch.where(spread > 0, spread, 1.0)
-
-    def tie(self, divergences: Tensor, scale: Tensor) -> Tensor:
-        """How much less than these divergences another may be and tie with them."""
-        if not self.divergence.generator._stable:
-            return TIE * scale
-        return torch.where(divergences <= LOST * scale, STABLE_TIE * divergences, TIE * scale)
-
-    def paired(self, queries: Tensor, rows: Tensor) -> Tensor:
-        """Divergences between queries (m, d) and the items of the same place in `rows` (m,), with all their digits."""
-        items = self.points[rows].double()
-        return self.divergence.paired(*((queries, items) if self.side == "right" else (items, queries)))
+    def paired(self, queries: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Divergences between queries (m, d) and the items of the same place in `rows` (m,), and what is a tie."""
+        generator = self.divergence.generator
+        values, ties = queries.new_empty(len(rows)), queries.new_empty(len(rows))
+        step = generator._batch_size(queries)
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            pair = queries[part], self.points[rows[part]].double()
+            first, second = pair if self.side == "right" else pair[::-1]
+            values[part], ties[part] = generator._paired(first, second), ULPS * generator._rounding(first, second)
+        return values, ties
 
     def squared_distances(self, queries: Tensor, rows: Tensor) -> Tensor:
-        """Squared Euclidean distances (m, c) of queries (m, d) and items (m, c), in multiples of the grain."""
+        """Squared Euclidean distances (m, c) of queries (m, d) and items (m, c), rounded so that ties are ties."""
         step = max(1, GATHERED // (queries.shape[1] * rows.shape[1]))
         parts = zip(queries.split(step), rows.split(step), strict=True)
-        squares = [(self.points[there] - q[:, None]).square_().sum(2) for q, there in parts]
-        return torch.cat(squares).div_(self.squared_grain).round_()
+        return rounded(torch.cat([(self.points[there] - q[:, None]).square_().sum(2) for q, there in parts]))
 
 
-def nearest_first(gallery: Gallery, queries: Tensor, found: Found, scale: Tensor, k: int) -> Found:
+def rounded(values: Tensor) -> Tensor:
+    """Double precision rounded to fewer bits."""
+    cut = 53 - KEPT_BITS
+    return ((values.view(torch.int64) + (1 << (cut - 1))) >> cut << cut).view(torch.float64)
+
+
+def nearest_first(gallery: Gallery, queries: Tensor, found: Found, ties: Tensor, k: int) -> Found:
     """The k nearest (m, k) of the items found (m, c): by divergence, then squared Euclidean distance, then id.
 
-    Divergences that differ from one to the next by no more than rounding explains are ties, and get the least of their
-    values. `scale` (m,) is the size of what was added up to them.
+    Divergences that differ from one to the next by no more than their `ties` (m, c) tie, and get the least of their
+    values.
     """
     values, order = found.divergences.sort(dim=1)
-    rows = found.rows.gather(1, order)
-    tied = values.diff(dim=1) <= gallery.tie(values[:, 1:], scale[:, None])
+    rows, ties = found.rows.gather(1, order), ties.gather(1, order)
+    tied = values.diff(dim=1) <= torch.minimum(ties[:, 1:], ties[:, :-1])
     if tied.any():
         first = torch.cat([torch.ones_like(values[:, :1], dtype=torch.bool), ~tied], 1)
         values = torch.where(first, values, -torch.inf).cummax(1).values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from bregnet.divergences import BregmanDivergence
 from bregnet.engines.gallery import Gallery
 
-ROUNDING = 0.01  # share of the scale that what cancels has: a hundredth of what is a tie is still above its rounding
+ROUNDING = 0.01  # share of the scale that what cancels has
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Lift:
     centre : Tensor of shape (n_features,)
         What is taken from the vectors of queries.
     mean : Tensor of shape (n_features + 1,)
-        What is taken from the vectors of items.
+        What is taken from the vectors of items, then.
     weights : Tensor of shape (n_features + 1,)
         Vectors of items are divided by these, those of queries multiplied.
     unit : Tensor
@@ -78,22 +78,28 @@ class Lift:
     @classmethod
     def of(cls, gallery: Gallery) -> Lift:
         """The lift that suits the items; queries are taken to be like them."""
-        sample, one = gallery.sample, gallery.sample.new_ones(())
+        sample = gallery.sample
         items = gallery.divergence.lift_items(sample, gallery.side)
         queries = sample if gallery.side == "right" else gallery.divergence.generator._gradients(sample)
         queries = queries[torch.isfinite(queries).all(1)]  # items may lie where no query can
-        centre = queries.mean(0) if len(queries) else torch.zeros_like(sample[0])
+        # medians: a few items far away must not decide where the others are seen from
+        centre = queries.median(0).values if len(queries) else torch.zeros_like(sample[0])
         moved = _moved(items, centre)
-        mean = moved.mean(0)
-        spread, wanted = (moved - mean).square().mean(0).sqrt(), torch.ones_like(mean)
+        mean = moved.median(0).values
+        spread, wanted = _spread(moved - mean), torch.ones_like(mean)
         if len(queries):
-            wanted[:-1] = (queries - centre).square().mean(0).sqrt()
-        weights = torch.where((spread > 0) & (wanted > 0), (spread / wanted).sqrt(), 1.0)
-        lengths = ((moved - mean) / weights).square().sum(1)
-        unit = torch.where(lengths.max() > 0, lengths.max().sqrt(), one)
-        plain = (items[:, -1].abs() + (items[:, :-1] * centre).abs().sum(1)).mean()
-        typical = lengths.mean().sqrt() / unit
-        return cls(gallery.divergence, gallery.side, centre, mean, weights, unit, typical, plain)
+            wanted[:-1] = _spread(queries - centre)
+        weights = torch.where((spread > 0) & (wanted > 0), spread.sqrt() / wanted.sqrt(), 1.0)
+        lengths = _lengths((moved - mean) / weights)
+        if not torch.isfinite(lengths).all():
+            raise ValueError("X must not be so large, or so near the border of the domain, that divergences overflow")
+        unit = torch.where(lengths.max() > 0, lengths.max(), 1.0)
+        plain = (items[:, -1].abs() + (items[:, :-1] * centre).abs().sum(1)).median()
+        return cls(gallery.divergence, gallery.side, centre, mean, weights, unit, lengths.median() / unit, plain)
+
+    def rescaled(self, longest: float) -> Lift:
+        """The same with vectors of items divided by this, too."""
+        return replace(self, unit=self.unit * longest, typical=self.typical / longest)
 
     def items(self, points: Tensor) -> Tensor:
         """Vectors of items, in double precision, (n, n_features + 1)."""
@@ -109,12 +115,28 @@ class Lift:
         offsets = plain_offsets - shared
         rounding = ROUNDING * (plain_offsets.abs() + shared.abs() + self.plain)
         vectors *= self.weights
-        lengths = vectors.norm(dim=1)
+        lengths = _lengths(vectors)
         reach = lengths * self.unit
         scale = offsets.abs() + reach * self.typical + rounding
+        if not torch.isfinite(scale).all():
+            raise ValueError("Q must not be so large, or so near the border of the domain, that divergences overflow")
         return Queries(points, vectors / lengths[:, None], reach, offsets, scale)
 
 
 def _moved(items: Tensor, centre: Tensor) -> Tensor:
     """Vectors of items for queries from whose vectors `centre` was taken."""
     return torch.column_stack([items[:, :-1], items[:, -1] + items[:, :-1] @ centre])
+
+
+def _spread(deviations: Tensor) -> Tensor:
+    """A typical size of each column, (width,)."""
+    sizes = deviations.abs()
+    middle = sizes.median(0).values
+    return torch.where(middle > 0, middle, sizes.mean(0))
+
+
+def _lengths(vectors: Tensor) -> Tensor:
+    """Euclidean lengths (n,), also where squares overflow."""
+    largest = vectors.abs().amax(1)
+    unit = torch.where(largest > 0, largest, 1.0)
+    return unit * (vectors / unit[:, None]).norm(dim=1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bregnet.divergences import BregmanDivergence
 from bregnet.engines.flat import FlatEngine
-from bregnet.engines.gallery import GATHERED, TIE, Found, Gallery, nearest_first
+from bregnet.engines.gallery import GATHERED, ULPS, Found, Gallery, nearest_first, rounded
 from bregnet.functions import MaxAffine
 from bregnet.generators import Generator, GeneratorSum
 
@@ -38,7 +38,7 @@ def sharp_part(generator: Generator) -> Sharp | None:
 def suits_lists(gallery: Gallery) -> bool:
     """Whether lists of pieces answer for this divergence, and fast: no temperature, and hardly any strictness."""
     sharp = sharp_part(gallery.divergence.generator)
-    if sharp is None or gallery.points.device.type != "cpu":
+    if sharp is None or sharp.weight == 0 or gallery.points.device.type != "cpu":
         return False
     bowl = sharp.function._bowl
     if bowl is None:
@@ -108,17 +108,16 @@ class PieceEngine:
         from bregnet.engines.walk import walk  # numba is slow to import
 
         queries = points.double()
-        gaps, scale = self._gaps(queries)
+        gaps, ties = self._gaps(queries)
         order = gaps.argmin(1).argsort()  # queries that visit the same list find it in the cache
-        asked = (gaps[order], TIE * scale[order], queries[order])
+        asked = (gaps[order], ties[order], queries[order])
         lists = (self._starts, self._members, self._points, self._ids, self._bowl)
-        grain = float(self.gallery.squared_grain)
         values, rows = queries.new_empty(len(queries), k), torch.empty(len(queries), k, dtype=torch.int64)
         counts = torch.empty(len(queries), dtype=torch.int64)
 
         def answer(part: slice) -> None:
             parts = [[each[part].numpy() for each in group] for group in (asked, (values, rows, counts))]
-            walk(*parts[0], *(each.numpy() for each in lists), grain, *parts[1])
+            walk(*parts[0], *(each.numpy() for each in lists), *parts[1])
 
         _in_threads(answer, len(queries))
         back = order.argsort()
@@ -133,31 +132,31 @@ class PieceEngine:
         if self.gallery.side == "left":
             return self._products().within(points, radii)
         queries = points.double()
-        gaps, scale = self._gaps(queries)
+        gaps, ties = self._gaps(queries)
         sizes = self._starts.diff()
         out = []
-        for query, gap, radius, size in zip(queries, gaps, radii, scale, strict=True):
-            near = gap <= radius + TIE * size
+        for query, gap, radius, tie in zip(queries, gaps, radii, ties, strict=True):
+            near = gap <= radius + tie
             rows = self._members[near.repeat_interleave(sizes)]
             values = gap[near].repeat_interleave(sizes[near])
             if len(self._bowl):
                 there = self.gallery.points[rows].double()
-                values = values + (there - query).square() @ self._bowl
+                values = values + rounded((there - query).square() @ self._bowl)
             found = Found(values[None], rows[None])
-            ranked = nearest_first(self.gallery, query[None], found, size[None], len(rows))
-            kept = ranked.divergences[0] <= radius + TIE * size
+            ranked = nearest_first(self.gallery, query[None], found, tie.expand_as(found.rows), len(rows))
+            kept = ranked.divergences[0] <= radius + tie
             out.append(Found(ranked.divergences[0, kept], ranked.rows[0, kept]))
         return out
 
     def _gaps(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Divergences of the lists' items less the bowl, (m, n_lists), infinite if not known; and their scale (m,)."""
+        """Divergences of the lists' items less the bowl (m, n_lists), infinite if not known; and what is a tie (m,)."""
         values = self._sharp.weight * self._sharp.function._piece_values(queries)
         largest, active = values.max(1)
         if self.gallery.side == "right":
             gaps = largest[:, None] - values[:, self._listed]
         else:
             gaps = torch.where(active[:, None] == self._listed, 0.0, torch.inf).double()
-        return gaps, values.abs().amax(1)
+        return gaps, ULPS * values.abs().amax(1)
 
     def _by_products(self, queries: Tensor, k: int) -> Found:
         flat = self._products()
@@ -182,7 +181,7 @@ def _memberships(gallery: Gallery, points: Tensor) -> tuple[Tensor, Tensor]:
         if gallery.side == "right":
             piece, row = values.argmax(1), torch.arange(len(part))
         else:
-            near = values >= values.amax(1, keepdim=True) - TIE * values.abs().amax(1, keepdim=True)
+            near = values >= values.amax(1, keepdim=True) - ULPS * values.abs().amax(1, keepdim=True)
             row, piece = near.nonzero(as_tuple=True)
         pieces.append(piece)
         rows.append(row + first)

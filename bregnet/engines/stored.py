@@ -19,6 +19,7 @@ from bregnet.engines.vectors import Vectors
 
 KIND, VERSION = "BregmanIndex", 1
 TENSORS, LISTS = "index.safetensors", "cells.faiss"
+CHECKED_ROWS = 16
 LIFT = ("centre", "mean", "weights", "unit", "typical", "plain")
 
 
@@ -36,7 +37,7 @@ def write_index(
         tensors |= {"coarse": vectors.coarse, "fine": vectors.fine}
     if isinstance(engine, CellEngine):
         tensors["centres"] = engine.centres
-    with whole_folder(path, TENSORS) as folder:
+    with whole_folder(path, (TENSORS, LISTS)) as folder:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         write_tensors(folder / TENSORS, KIND, VERSION, header, tensors)
         if isinstance(engine, CellEngine):
@@ -52,23 +53,28 @@ def read_index(
         raise FileNotFoundError(f"path must be a folder written by save, got {str(path)!r} without {TENSORS}")
     header, tensors = read_tensors(file, KIND, VERSION, mmap=mmap)
     try:
+        device = torch.device("cpu") if header["kind"] == "ivf" else device
         divergence = BregmanDivergence(generator_from(header["generator"], tensors))
-        gallery = _gallery(divergence, header["side"], tensors, device)
+        gallery = _gallery(divergence, header["side"], tensors, device, checked=not mmap)
         engine = None if gallery is None else _engine(header["engine"], gallery, tensors, path / LISTS, mmap)
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, RecursionError) as error:
         raise UnreadableFileError(f"{path} is not a {KIND} of bregnet, or was damaged: {error}") from error
     return header, divergence, gallery, engine
 
 
 def _gallery(
-    divergence: BregmanDivergence, side: str, tensors: dict[str, Tensor], device: torch.device
+    divergence: BregmanDivergence, side: str, tensors: dict[str, Tensor], device: torch.device, *, checked: bool
 ) -> Gallery | None:
-    if "points" not in tensors:
+    if not len(tensors.get("points", ())):
         return None
     points, ids = tensors["points"].to(device), tensors["ids"].to(device)
     known = divergence.n_features
     expect("points", points, (len(points), known or points.shape[1]), (torch.float32, torch.float64))
     expect("ids", ids, (len(points),), (torch.int64,))
+    if len(torch.unique(ids)) < len(ids):
+        raise ValueError("ids must differ from each other, got some twice")
+    if checked and not torch.isfinite(points).all():
+        raise ValueError("points must be finite, got NaN or infinity")
     return Gallery(divergence.to(torch.float64).to(device), side, points, ids)
 
 
@@ -80,11 +86,24 @@ def _engine(name: str | None, gallery: Gallery, tensors: dict[str, Tensor], list
     lift = Lift(gallery.divergence, gallery.side, *(tensors[f"lift.{part}"].to(device) for part in LIFT))
     for part in ("coarse", "fine"):
         expect(part, tensors[part], (count, width + 1), (torch.float32,))
+    _check_lift(lift, width)
     vectors = Vectors(gallery, lift, tensors["coarse"].to(device), tensors["fine"].to(device))
+    some = gallery.points[:CHECKED_ROWS]
+    if not torch.equal(lift.items(some).float(), vectors.coarse[:CHECKED_ROWS]):
+        raise ValueError("vectors do not belong to the points")
     if name == FlatEngine.__name__:
         return FlatEngine(vectors)
     expect("centres", tensors["centres"], (len(tensors["centres"]), width), (torch.float64,))
     return CellEngine.read(vectors, tensors["centres"], lists, mmap=mmap)
+
+
+def _check_lift(lift: Lift, n_features: int) -> None:
+    shapes = {"centre": (n_features,), "mean": (n_features + 1,), "weights": (n_features + 1,)}
+    for name in LIFT:
+        part = getattr(lift, name)
+        expect(f"lift.{name}", part, shapes.get(name, ()), (torch.float64,))
+        if not torch.isfinite(part).all() or (name in ("weights", "unit") and not (part > 0).all()):
+            raise ValueError(f"lift.{name} must be finite, and positive where it divides")
 
 
 def expect(name: str, tensor: Tensor, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]) -> None:

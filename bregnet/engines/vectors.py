@@ -7,13 +7,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bregnet.engines.gallery import GATHERED, LOST, TIE, Found, Gallery, nearest_first
+from bregnet.engines.gallery import GATHERED, Found, Gallery, nearest_first
 from bregnet.engines.lift import Lift, Queries
 
 CANDIDATES = 4  # for each item that is asked for
 LEAST_CANDIDATES = 32
 LIFTED = 1 << 16  # items lifted at once
+LONGEST = 1e6  # vectors are about as long as 1; beyond, they are scaled anew, lest single precision overflow
 SINGLE = 2.0**-24  # relative rounding of single precision
+MOST_OUTLIERS, FAR_LONGER = 64, 4.0  # vectors that are ranked always, and how much longer than the others they are
+LOST = 1e-4  # divergences below this share of the scale have lost digits as inner products, and are computed again
+NEAR = 1e-12  # so are those that differ by less than this share of it
 
 
 class Vectors:
@@ -25,21 +29,33 @@ class Vectors:
     lift : Lift
     coarse, fine : Tensor of shape (n_items, n_features + 1)
         Single precision, and what is to be added for double precision.
+
+    Attributes
+    ----------
+    long : Tensor of shape (n_long,)
+        Rows of the few vectors that are much longer than the others. The bound on the rounding is for the others, or
+        it would be useless for them, so these are always ranked.
     """
 
     def __init__(self, gallery: Gallery, lift: Lift, coarse: Tensor, fine: Tensor) -> None:
         self.gallery, self.lift, self.coarse, self.fine = gallery, lift, coarse, fine
-        self._longest = float(coarse.norm(dim=1).max())
+        self.long, self._longest = _outliers(coarse.norm(dim=1))
 
     @classmethod
     def of(cls, gallery: Gallery) -> Vectors:
         """The vectors of all items."""
         lift = Lift.of(gallery)
-        return cls(gallery, lift, *_lifted(lift, gallery.points))
+        coarse, fine, longest = _lifted(lift, gallery.points)
+        if longest > LONGEST:
+            lift = lift.rescaled(longest)
+            coarse, fine, _ = _lifted(lift, gallery.points)
+        return cls(gallery, lift, coarse, fine)
 
     def extended(self, gallery: Gallery) -> Vectors:
         """With the items that the gallery has more than before."""
-        coarse, fine = _lifted(self.lift, gallery.points[len(self.gallery) :])
+        coarse, fine, longest = _lifted(self.lift, gallery.points[len(self.gallery) :])
+        if longest > LONGEST:
+            return Vectors.of(gallery)
         return Vectors(gallery, self.lift, torch.cat([self.coarse, coarse]), torch.cat([self.fine, fine]))
 
     def kept(self, gallery: Gallery, rows: Tensor) -> Vectors:
@@ -67,23 +83,21 @@ class Vectors:
     def least_score(self, queries: Queries, divergences: Tensor) -> Tensor:
         """An item at most so far from a query has at least this inner product in single precision, (m,)."""
         rounding = 1.01 * (self.width + 3) * SINGLE * self._longest
-        return (queries.offsets - divergences - TIE * queries.scale) / queries.reach - rounding
-
-    def divergences(self, queries: Queries, rows: Tensor) -> Tensor:
-        """True divergences of the queries and the items in `rows`, (m, c)."""
-        step = max(1, GATHERED // max(1, rows.shape[1] * self.width))
-        parts = zip(queries.vectors.split(step), rows.split(step), strict=True)
-        dots = [torch.bmm(self._precise(there), vectors[:, :, None])[:, :, 0] for vectors, there in parts]
-        out = queries.offsets[:, None] - queries.reach[:, None] * torch.cat(dots)
-        lost = (out <= LOST * queries.scale[:, None]).nonzero(as_tuple=True)
-        if len(lost[0]):
-            out[lost] = self.gallery.paired(queries.points[lost[0]], rows[lost])
-        return out
+        return (queries.offsets - divergences - NEAR * queries.scale) / queries.reach - rounding
 
     def ranked(self, queries: Queries, rows: Tensor, k: int) -> Found:
-        """The k nearest of the items in `rows` (m, c), in order."""
-        found = Found(self.divergences(queries, rows), rows)
-        return nearest_first(self.gallery, queries.points, found, queries.scale, k)
+        """The k nearest of the items in `rows` (m, c), in order; -1 among the rows stands for no item."""
+        there = rows.clamp_min(0)
+        values = torch.where(rows < 0, torch.inf, self._products(queries, there))
+        ordered, order = values.sort(dim=1)
+        near = ordered.diff(dim=1) <= NEAR * queries.scale[:, None]
+        doubtful = ordered <= LOST * queries.scale[:, None]
+        doubtful[:, 1:] |= near
+        doubtful[:, :-1] |= near
+        at = torch.zeros_like(doubtful).scatter_(1, order, doubtful).nonzero(as_tuple=True)
+        ties = torch.zeros_like(values)
+        values[at], ties[at] = self.gallery.paired(queries.points[at[0]], there[at])
+        return nearest_first(self.gallery, queries.points, Found(values, there), ties, k)
 
     def completed(
         self, queries: Queries, found: Found, worst: Tensor, rows_above: Callable[[Queries, float], Tensor]
@@ -101,23 +115,51 @@ class Vectors:
             found.divergences[number], found.rows[number] = again.divergences[0], again.rows[0]
         return found
 
-    def ranked_within(self, query: Queries, rows: Tensor, radius: Tensor) -> Found:
-        """The items in `rows` (c,) that are at most as far from one query as the radius, in order."""
-        found = self.ranked(query, rows[None], len(rows))
-        kept = found.divergences[0] <= radius + TIE * query.scale
-        return Found(found.divergences[0, kept], found.rows[0, kept])
+    def within(self, queries: Queries, radii: Tensor, rows_above: Callable[[Queries, float], Tensor]) -> list[Found]:
+        """Items at most as far as the radius of each query, (m,), in order; `rows_above` gives all that might be."""
+        least = self.least_score(queries, radii)
+        out = []
+        for number, radius in enumerate(radii):
+            query = queries[number : number + 1]
+            rows = rows_above(query, float(least[number]))
+            found = self.ranked(query, rows[None], len(rows))
+            kept = found.divergences[0] <= radius + 0.01 * NEAR * query.scale
+            out.append(Found(found.divergences[0, kept], found.rows[0, kept]))
+        return out
+
+    def _products(self, queries: Queries, rows: Tensor) -> Tensor:
+        """Divergences of the queries and the items in `rows` (m, c), from inner products in double precision."""
+        step = max(1, GATHERED // max(1, rows.shape[1] * self.width))
+        parts = zip(queries.vectors.split(step), rows.split(step), strict=True)
+        dots = [torch.bmm(self._precise(there), vectors[:, :, None])[:, :, 0] for vectors, there in parts]
+        return (queries.offsets[:, None] - queries.reach[:, None] * torch.cat(dots)).clamp_min_(0)
 
     def _precise(self, rows: Tensor) -> Tensor:
         return self.coarse[rows].double().add_(self.fine[rows])
 
 
-def _lifted(lift: Lift, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Vectors of points, some at a time."""
+def _lifted(lift: Lift, points: Tensor) -> tuple[Tensor, Tensor, float]:
+    """Vectors of points, some at a time: in single precision, what is missing to double, and their largest entry."""
     shape = len(points), points.shape[1] + 1
     coarse, fine = (torch.empty(shape, dtype=torch.float32, device=points.device) for _ in range(2))
+    largest = 0.0
     for start in range(0, len(points), LIFTED):
         part = slice(start, start + LIFTED)
         vectors = lift.items(points[part])
+        largest = max(largest, float(vectors.abs().max()))
         coarse[part] = vectors
         fine[part] = vectors - coarse[part]
-    return coarse, fine
+    return coarse, fine, largest
+
+
+def _outliers(lengths: Tensor) -> tuple[Tensor, float]:
+    """Rows of a few vectors much longer than the others, if there are any, and the longest of the others."""
+    longest = float(lengths.max())
+    count = min(MOST_OUTLIERS, len(lengths) // 100)
+    if count:
+        sizes, rows = lengths.topk(count + 1)
+        others = float(sizes[-1])
+        if longest > FAR_LONGER * others:
+            apart = sizes > FAR_LONGER * others
+            return rows[apart], float(sizes[int(apart.sum())])
+    return torch.empty(0, dtype=torch.int64, device=lengths.device), longest

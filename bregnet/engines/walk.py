@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from bregnet._compiling import compiled
+from bregnet.engines.gallery import KEPT_BITS
+
+_CUT = 53 - KEPT_BITS
+_HALF = 1 << (_CUT - 1)
 
 
 def _squared_distances(query, points, start, stop, weights, out):
     """Squared distances of a query and the points (d, n) from `start` to `stop`, weighted if there are weights.
 
-    Features are rows, so that the inner loop runs along points and uses vector instructions.
+    They are rounded to fewer bits. Features are rows, so that the inner loop runs along points, in vector instructions.
     """
     size = stop - start
     for i in range(size):
@@ -21,6 +25,9 @@ def _squared_distances(query, points, start, stop, weights, out):
         for i in range(size):
             difference = row[i] - at
             out[i] += weight * difference * difference
+    bits = out.view(np.int64)
+    for i in range(size):
+        bits[i] = (bits[i] + _HALF) >> _CUT << _CUT
 
 
 def _comes_before(value, distance, item_id, other_value, other_distance, other_id):
@@ -42,11 +49,11 @@ def _insert(count, value, distance, item_id, row, values, distances, ids, rows):
     return min(count + 1, k)
 
 
-def _walk(gaps, tolerance, queries, starts, members, points, ids, bowl, grain, values, rows, counts):
+def _walk(gaps, tolerance, queries, starts, members, points, ids, bowl, values, rows, counts):
     """The nearest items of each query by (gap of the list + bowl, squared distance, id).
 
     Lists are visited in the order of their gaps until no other can matter. Gaps within `tolerance` of the one before
-    are equal to it, and the bowl is rounded to multiples of it, so that ties are ties.
+    are equal to it; bowl and squared distances are rounded to fewer bits, so that ties are ties.
 
     Parameters
     ----------
@@ -61,8 +68,6 @@ def _walk(gaps, tolerance, queries, starts, members, points, ids, bowl, grain, v
     ids : (n_members,)
     bowl : (d,) or (0,)
         Weights of a squared distance that is part of the divergence.
-    grain : float
-        Squared distances are rounded to multiples of this.
     values, rows : (m, k)
         Where the answer goes.
     counts : (m,)
@@ -91,14 +96,7 @@ def _walk(gaps, tolerance, queries, starts, members, points, ids, bowl, grain, v
             if len(bowl):
                 _squared_distances(query, points, start, stop, bowl, added)
             for i in range(stop - start):
-                value = level
-                if added[i] > 0:
-                    value += tolerance[q] * np.rint(added[i] / tolerance[q])
-                if count == k and value > values[q, k - 1]:
-                    continue
-                if count == k and value == values[q, k - 1] and squares[i] > grain * (distances[k - 1] + 1):
-                    continue
-                squared, item_id = np.rint(squares[i] / grain), ids[start + i]
+                value, squared, item_id = level + added[i], squares[i], ids[start + i]
                 if count < k or _comes_before(
                     value, squared, item_id, values[q, k - 1], distances[k - 1], found_ids[k - 1]
                 ):
