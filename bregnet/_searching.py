@@ -2,64 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, get_tags
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from bregnet import _arrays as arrays
 from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
-from bregnet._learned import fitted_divergence
+from bregnet._learned import LearnedDivergenceMixin, fitted_divergence
 from bregnet.divergences import BregmanDivergence
 from bregnet.index import KINDS, BregmanIndex
 
 PRECISIONS = (np.float64, np.float32)
-CELLS_SEED = 0  # of kind "ivf": the same data give the same answers, also where a pickled index makes its cells anew
 
 
-class DivergenceSearcher(BaseEstimator):
+class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
     """An estimator with its training rows in an index; subclasses have the constructor parameters named here."""
 
-    divergence: Any
     side: str
     index: str
+    n_cells: int | None
+    nprobe: int
     device: str | torch.device
+    random_state: int | np.random.RandomState | None
 
     divergence_: BregmanDivergence
     index_: BregmanIndex
     n_features_in_: int
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        if isinstance(self.divergence, BaseEstimator) and get_tags(self.divergence).target_tags.required:
-            tags.target_tags.required = True
-        return tags
-
     def _check_parameters(self) -> None:
         """Raise an error for bad parameters before anything is learned."""
         check.one_of("side", self.side, ("right", "left"))
         check.one_of("index", self.index, KINDS)
+        if self.n_cells is not None:
+            check.integer_at_least("n_cells", self.n_cells, 1)
+        check.integer_at_least("nprobe", self.nprobe, 1)
         check.resolve_device(self.device)
+        check_random_state(self.random_state)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """A fit that fails leaves what was fitted before: number and names of features change when X is checked."""
+        before = self.__dict__.copy()
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def _build(self, features: np.ndarray, y: Any) -> None:
         """Set the divergence, from y where it is to be learned, and put the rows into an index by their numbers."""
-        self.divergence_, self.learner_ = fitted_divergence(self.divergence, features, y)
-        self.index_ = BregmanIndex(
-            self.divergence_, side=self.side, kind=self.index, device=self.device, random_state=CELLS_SEED
+        divergence, learner = fitted_divergence(self.divergence, features, y)
+        index = BregmanIndex(
+            divergence,
+            side=self.side,
+            kind=self.index,
+            n_cells=self.n_cells,
+            nprobe=self.nprobe,
+            device=self.device,
+            random_state=_seed(self.random_state),
         )
-        self.index_.add(features)
+        index.add(features)
+        self.divergence_, self.learner_, self.index_ = divergence, learner, index
         self.n_samples_fit_ = len(features)
 
     def _queries(self, name: str, X: Array) -> Array:
         """Rows to look for; torch tensors stay where they are."""
         check_is_fitted(self, "index_")
+        if X is None:
+            raise ValueError(f"{name} must have shape (n_queries, {self.n_features_in_}), got None")
         if isinstance(X, Tensor):
             queries = arrays.points(name, X, self.n_features_in_, None, None)
         else:
@@ -175,6 +196,90 @@ class NeighborSearcher(DivergenceSearcher):
         return csr_array((entries, ids, starts), shape=(len(counts), self.n_samples_fit_))
 
 
+class RadiusSearcher(NeighborSearcher):
+    """All training rows that are near enough too, with `radius` of the constructor as the default."""
+
+    radius: float
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check.at_least_zero("radius", self.radius)
+
+    def radius_neighbors(
+        self, X: Array | None = None, radius: float | None = None, return_distance: bool = True
+    ) -> Any:
+        """All training rows within a divergence of each query.
+
+        Parameters
+        ----------
+        X : array of shape (n_queries, n_features), default=None
+            The queries. None takes the training rows, each of which is not its own neighbour.
+        radius : float, default=None
+            The largest divergence, included (up to rounding); that of the constructor by default.
+        return_distance : bool, default=True
+            Whether to return the divergences too.
+
+        Returns
+        -------
+        divergences : ndarray of shape (n_queries,) of ndarray
+            For each query, those of its neighbours, nearest first; only if `return_distance`.
+        ids : ndarray of shape (n_queries,) of ndarray
+            Their row numbers. Lists of tensors where X is a torch tensor, as the divergences.
+
+        Examples
+        --------
+        >>> from bregnet.neighbors import BregmanNearestNeighbors
+        >>> model = BregmanNearestNeighbors(radius=1.0).fit([[0.0], [1.0], [3.0]])
+        >>> divergences, ids = model.radius_neighbors([[0.5], [9.0]])
+        >>> ids.tolist()
+        [array([0, 1]), array([], dtype=int64)]
+        """
+        check_is_fitted(self, "index_")
+        both = check.boolean("return_distance", return_distance)
+        largest = check.at_least_zero("radius", self.radius if radius is None else radius)
+        queries = self._queries("X", self._items if X is None else X)
+        divergences, ids = self.index_.search_radius(queries, largest)
+        if X is None:
+            others = [to_numpy(each) != row for row, each in enumerate(ids)]
+            divergences, ids = _chosen(divergences, others), _chosen(ids, others)
+        if isinstance(X, Tensor):
+            return (divergences, ids) if both else ids
+        return (_ragged(divergences), _ragged(ids)) if both else _ragged(ids)
+
+    def radius_neighbors_graph(
+        self, X: Array | None = None, radius: float | None = None, mode: str = "connectivity"
+    ) -> csr_array:
+        """All training rows within a divergence of each query, as a sparse matrix.
+
+        Parameters
+        ----------
+        X : array of shape (n_queries, n_features), default=None
+        radius : float, default=None
+            As in :meth:`radius_neighbors`.
+        mode : {"connectivity", "distance"}, default="connectivity"
+            Whether the entries of neighbours are ones or divergences.
+
+        Returns
+        -------
+        graph : csr_array of shape (n_queries, n_samples_fit)
+            Neighbours at divergence 0 are stored like all others.
+
+        Examples
+        --------
+        >>> from bregnet.neighbors import BregmanNearestNeighbors
+        >>> model = BregmanNearestNeighbors().fit([[0.0], [1.0], [3.0]])
+        >>> model.radius_neighbors_graph(radius=4.0).toarray()
+        array([[0., 1., 0.],
+               [1., 0., 1.],
+               [0., 1., 0.]])
+        """
+        check.one_of("mode", mode, ("connectivity", "distance"))
+        divergences, ids = ([to_numpy(each) for each in part] for part in self.radius_neighbors(X, radius))
+        counts = np.array([len(each) for each in ids], dtype=np.int64)
+        together = np.concatenate([np.empty(0), *divergences]), np.concatenate([np.empty(0, dtype=np.int64), *ids])
+        return self._graph(*together, counts, mode)
+
+
 class WeightedNeighbors(NeighborSearcher):
     """Neighbours that count by weights, in a vote or a mean."""
 
@@ -186,14 +291,20 @@ class WeightedNeighbors(NeighborSearcher):
         weights: str | Callable[[np.ndarray], np.ndarray] = "uniform",
         side: str = "right",
         index: str = "flat",
+        n_cells: int | None = None,
+        nprobe: int = 8,
         device: str | torch.device = "auto",
+        random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.divergence = divergence
         self.n_neighbors = n_neighbors
         self.weights = weights
         self.side = side
         self.index = index
+        self.n_cells = n_cells
+        self.nprobe = nprobe
         self.device = device
+        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -221,9 +332,16 @@ class WeightedNeighbors(NeighborSearcher):
         return weights, ids
 
 
+def _seed(random_state: int | np.random.RandomState | None) -> int:
+    """One seed for an index, so that its cells are the same wherever they are made: a pickled one makes them anew."""
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
 def _inverse(divergences: np.ndarray) -> np.ndarray:
     """Multiples of 1 / D, such that the nearest neighbour has weight 1: nothing overflows, however small D is."""
-    nearest = np.broadcast_to(divergences[:, :1], divergences.shape)
+    nearest = np.broadcast_to(divergences.min(1, keepdims=True), divergences.shape)
     at_zero = (divergences == 0).astype(np.float64)
     return np.divide(nearest, divergences, out=at_zero, where=nearest > 0)
 
@@ -234,3 +352,15 @@ def _but_own(ids: np.ndarray) -> np.ndarray:
     # Of more than k duplicates, those with the least numbers are found: without the last, they are the k nearest.
     own[~own.any(1), -1] = True
     return ~own
+
+
+def _chosen(parts: list, places: list[np.ndarray]) -> list:
+    """Some places of each part."""
+    return [to_numpy(each)[there] for each, there in zip(parts, places, strict=True)]
+
+
+def _ragged(parts: list) -> np.ndarray:
+    """Arrays of different lengths as one array of objects."""
+    out = np.empty(len(parts), dtype=object)
+    out[:] = parts
+    return out

@@ -6,36 +6,41 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_array
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
-from bregnet._searching import PRECISIONS, NeighborSearcher, WeightedNeighbors
+from bregnet._searching import PRECISIONS, RadiusSearcher, WeightedNeighbors
 
 
-class BregmanNearestNeighbors(NeighborSearcher):
+class BregmanNearestNeighbors(RadiusSearcher):
     """Search for the nearest rows under a Bregman divergence.
 
     Parameters
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
         A divergence, its generator, its name as in :func:`bregnet.divergence`, or a learner such as
-        :class:`bregnet.PBDL`, of which `fit` fits a clone to X and y. None is squared Euclidean.
+        :class:`bregnet.PBDL` or a grid search over one, of which `fit` fits a clone to X and y. None is squared
+        Euclidean.
     n_neighbors : int, default=5
     radius : float, default=1.0
         The largest divergence in :meth:`radius_neighbors`.
     side : {"right", "left"}, default="right"
         "right" searches for the least D(query, row), "left" for the least D(row, query).
     index : {"flat", "ivf"}, default="flat"
-        Kind of :class:`bregnet.BregmanIndex`: "flat" is exact, "ivf" approximate and faster; ``index_.nprobe`` sets
-        how much it finds.
+        Kind of :class:`bregnet.BregmanIndex`: "flat" is exact, "ivf" approximate and faster.
+    n_cells : int, default=None
+        Cells of kind "ivf"; about the square root of the number of rows by default.
+    nprobe : int, default=8
+        Cells of kind "ivf" that are searched for a query: more are slower and find more. ``index_.nprobe`` changes it
+        without another fit.
     device : str or torch.device, default="auto"
         Where to search; "auto" takes CUDA when there is one.
+    random_state : int, RandomState or None, default=0
+        Seed of the cells of kind "ivf"; by default the same data give the same answers.
 
     Attributes
     ----------
@@ -69,14 +74,20 @@ class BregmanNearestNeighbors(NeighborSearcher):
         *,
         side: str = "right",
         index: str = "flat",
+        n_cells: int | None = None,
+        nprobe: int = 8,
         device: str | torch.device = "auto",
+        random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.divergence = divergence
         self.n_neighbors = n_neighbors
         self.radius = radius
         self.side = side
         self.index = index
+        self.n_cells = n_cells
+        self.nprobe = nprobe
         self.device = device
+        self.random_state = random_state
 
     def fit(self, X: Array, y: Any = None) -> BregmanNearestNeighbors:
         """Take the rows of X, and learn the divergence where a learner was given.
@@ -98,83 +109,9 @@ class BregmanNearestNeighbors(NeighborSearcher):
         2
         """
         self._check_parameters()
-        check.at_least_zero("radius", self.radius)
-        self._build(validate_data(self, to_numpy(X), dtype=PRECISIONS), to_numpy(y))
+        with self._all_or_nothing():
+            self._build(validate_data(self, to_numpy(X), dtype=PRECISIONS), to_numpy(y))
         return self
-
-    def radius_neighbors(
-        self, X: Array | None = None, radius: float | None = None, return_distance: bool = True
-    ) -> Any:
-        """All training rows within a divergence of each query.
-
-        Parameters
-        ----------
-        X : array of shape (n_queries, n_features), default=None
-            The queries. None takes the training rows, each of which is not its own neighbour.
-        radius : float, default=None
-            The largest divergence, included (up to rounding); that of the constructor by default.
-        return_distance : bool, default=True
-            Whether to return the divergences too.
-
-        Returns
-        -------
-        divergences : ndarray of shape (n_queries,) of ndarray
-            For each query, those of its neighbours, nearest first; only if `return_distance`.
-        ids : ndarray of shape (n_queries,) of ndarray
-            Their row numbers. Lists of tensors where X is a torch tensor, as the divergences.
-
-        Examples
-        --------
-        >>> from bregnet.neighbors import BregmanNearestNeighbors
-        >>> model = BregmanNearestNeighbors(radius=1.0).fit([[0.0], [1.0], [3.0]])
-        >>> divergences, ids = model.radius_neighbors([[0.5], [9.0]])
-        >>> ids.tolist()
-        [array([0, 1]), array([], dtype=int64)]
-        """
-        check_is_fitted(self, "index_")
-        both = check.boolean("return_distance", return_distance)
-        largest = check.at_least_zero("radius", self.radius if radius is None else radius)
-        queries = self._queries("X", self._items if X is None else X)
-        divergences, ids = self.index_.search_radius(queries, largest)
-        if X is None:
-            others = [to_numpy(each) != row for row, each in enumerate(ids)]
-            divergences, ids = _chosen(divergences, others), _chosen(ids, others)
-        if isinstance(X, Tensor):
-            return (divergences, ids) if both else ids
-        return (_ragged(divergences), _ragged(ids)) if both else _ragged(ids)
-
-    def radius_neighbors_graph(
-        self, X: Array | None = None, radius: float | None = None, mode: str = "connectivity"
-    ) -> csr_array:
-        """All training rows within a divergence of each query, as a sparse matrix.
-
-        Parameters
-        ----------
-        X : array of shape (n_queries, n_features), default=None
-        radius : float, default=None
-            As in :meth:`radius_neighbors`.
-        mode : {"connectivity", "distance"}, default="connectivity"
-            Whether the entries of neighbours are ones or divergences.
-
-        Returns
-        -------
-        graph : csr_array of shape (n_queries, n_samples_fit)
-            Neighbours at divergence 0 are stored like all others.
-
-        Examples
-        --------
-        >>> from bregnet.neighbors import BregmanNearestNeighbors
-        >>> model = BregmanNearestNeighbors().fit([[0.0], [1.0], [3.0]])
-        >>> model.radius_neighbors_graph(radius=4.0).toarray()
-        array([[0., 1., 0.],
-               [1., 0., 1.],
-               [0., 1., 0.]])
-        """
-        check.one_of("mode", mode, ("connectivity", "distance"))
-        divergences, ids = ([to_numpy(each) for each in part] for part in self.radius_neighbors(X, radius))
-        counts = np.array([len(each) for each in ids], dtype=np.int64)
-        together = np.concatenate([np.empty(0), *divergences]), np.concatenate([np.empty(0, dtype=np.int64), *ids])
-        return self._graph(*together, counts, mode)
 
 
 class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
@@ -190,7 +127,10 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
         divergences (n_queries, n_neighbors), an ndarray, to weights of at least 0.
     side : {"right", "left"}, default="right"
     index : {"flat", "ivf"}, default="flat"
+    n_cells : int, default=None
+    nprobe : int, default=8
     device : str or torch.device, default="auto"
+    random_state : int, RandomState or None, default=0
         As in :class:`BregmanNearestNeighbors`.
 
     Attributes
@@ -236,10 +176,12 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
         array(['a', 'b'], dtype='<U1')
         """
         self._check_parameters()
-        features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=PRECISIONS)
-        check_classification_targets(labels)
-        self._build(features, labels)
-        self.classes_, self._classes = np.unique(labels, return_inverse=True)
+        with self._all_or_nothing():
+            features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=PRECISIONS)
+            check_classification_targets(labels)
+            classes, numbers = np.unique(labels, return_inverse=True)
+            self._build(features, labels)
+        self.classes_, self._classes = classes, numbers
         return self
 
     def predict(self, X: Array | None) -> Array:
@@ -327,12 +269,17 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
     Parameters
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
-        As in :class:`BregmanNearestNeighbors`; a learner is fitted to the targets.
+        As in :class:`BregmanNearestNeighbors`. A learner is fitted to the targets, so one of class labels, such as
+        :class:`bregnet.PBDL`, can learn from targets that are classes only; for others, learn the divergence first and
+        pass its ``divergence_``.
     n_neighbors : int, default=5
     weights : {"uniform", "distance"} or callable, default="uniform"
     side : {"right", "left"}, default="right"
     index : {"flat", "ivf"}, default="flat"
+    n_cells : int, default=None
+    nprobe : int, default=8
     device : str or torch.device, default="auto"
+    random_state : int, RandomState or None, default=0
         As in :class:`BregmanKNeighborsClassifier`.
 
     Attributes
@@ -379,9 +326,10 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         array([[ 1., -1.]])
         """
         self._check_parameters()
-        features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=PRECISIONS, multi_output=True)
-        values = check_array(targets, ensure_2d=False, dtype=np.float64, input_name="y")
-        self._build(features, targets)
+        with self._all_or_nothing():
+            features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=PRECISIONS, multi_output=True)
+            values = check_array(targets, ensure_2d=False, dtype=np.float64, input_name="y")
+            self._build(features, targets)
         self._targets = values
         return self
 
@@ -432,18 +380,6 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         1.0
         """
         return super().score(to_numpy(X), to_numpy(y), to_numpy(sample_weight))
-
-
-def _chosen(parts: list, places: list[np.ndarray]) -> list:
-    """Some places of each part."""
-    return [to_numpy(each)[there] for each, there in zip(parts, places, strict=True)]
-
-
-def _ragged(parts: list) -> np.ndarray:
-    """Arrays of different lengths as one array of objects."""
-    out = np.empty(len(parts), dtype=object)
-    out[:] = parts
-    return out
 
 
 def _like(values: np.ndarray, X: Array | None) -> Array:

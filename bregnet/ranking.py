@@ -9,14 +9,13 @@ import numpy as np
 import torch
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
 
 from bregnet._arrays import Array, to_numpy
 from bregnet._searching import PRECISIONS, DivergenceSearcher
-from bregnet.divergences import BLOCK_ELEMENTS
+from bregnet.index import BregmanIndex
 from bregnet.metrics import mean_average_precision
 
-TIE = 1e-12  # differences below this share of a query's largest divergence are rounding
+BLOCK_ELEMENTS = 1 << 22  # divergences that are held at once
 
 
 class BregmanRanker(DivergenceSearcher):
@@ -26,14 +25,21 @@ class BregmanRanker(DivergenceSearcher):
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
         A divergence, its generator, its name as in :func:`bregnet.divergence`, or a learner such as
-        :class:`bregnet.PBDL`, of which `fit` fits a clone to X and y. None is squared Euclidean.
+        :class:`bregnet.PBDL` or a grid search over one, of which `fit` fits a clone to X and y. None is squared
+        Euclidean.
     side : {"right", "left"}, default="right"
         "right" ranks by D(query, item), "left" by D(item, query).
     index : {"flat", "ivf"}, default="flat"
-        Kind of :class:`bregnet.BregmanIndex` that :meth:`rank` asks: "flat" is exact, "ivf" approximate and faster;
-        ``index_.nprobe`` sets how much it finds.
+        Kind of :class:`bregnet.BregmanIndex` that :meth:`rank` asks: "flat" is exact, "ivf" approximate and faster.
+    n_cells : int, default=None
+        Cells of kind "ivf"; about the square root of the number of items by default.
+    nprobe : int, default=8
+        Cells of kind "ivf" that are searched for a query: more are slower and find more. ``index_.nprobe`` changes it
+        without another fit.
     device : str or torch.device, default="auto"
         Where to search; "auto" takes CUDA when there is one.
+    random_state : int, RandomState or None, default=0
+        Seed of the cells of kind "ivf"; by default the same data give the same answers.
 
     Attributes
     ----------
@@ -69,12 +75,18 @@ class BregmanRanker(DivergenceSearcher):
         *,
         side: str = "right",
         index: str = "flat",
+        n_cells: int | None = None,
+        nprobe: int = 8,
         device: str | torch.device = "auto",
+        random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.divergence = divergence
         self.side = side
         self.index = index
+        self.n_cells = n_cells
+        self.nprobe = nprobe
         self.device = device
+        self.random_state = random_state
 
     def fit(self, X: Array, y: Array | None = None) -> BregmanRanker:
         """Take the items, and learn the divergence where a learner was given.
@@ -96,12 +108,13 @@ class BregmanRanker(DivergenceSearcher):
         array(['a', 'b'], dtype='<U1')
         """
         self._check_parameters()
-        if y is None:
-            features, labels = validate_data(self, to_numpy(X), dtype=PRECISIONS), None
-        else:
-            features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=PRECISIONS)
-            check_classification_targets(labels)
-        self._build(features, labels)
+        with self._all_or_nothing():
+            if y is None:
+                features, labels = validate_data(self, to_numpy(X), dtype=PRECISIONS), None
+            else:
+                features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=PRECISIONS)
+                check_classification_targets(labels)
+            self._build(features, labels)
         self.__dict__.pop("classes_", None)  # of an earlier fit
         if labels is not None:
             self.classes_, self._classes = np.unique(labels, return_inverse=True)
@@ -136,9 +149,9 @@ class BregmanRanker(DivergenceSearcher):
     def score(self, Q: Array, y: Array) -> float:
         """Mean average precision: how near the items of a query's class are among all.
 
-        Every item counts, so one that equals a query helps or harms as any other; its divergences are exact for
-        ``index="ivf"`` too. Items at the same divergence share one place, as in
-        :func:`bregnet.metrics.mean_average_precision`.
+        It is :func:`bregnet.metrics.mean_average_precision` of the divergences of :meth:`rank`, exact for
+        ``index="ivf"`` too: items at the same divergence share one place. Every item counts, so one that equals a query
+        helps or harms as any other.
 
         Parameters
         ----------
@@ -161,37 +174,34 @@ class BregmanRanker(DivergenceSearcher):
         check_is_fitted(self, "index_")
         if not hasattr(self, "classes_"):
             raise ValueError("score needs the classes of the items, and fit was called without y")
-        features, labels = validate_data(self, to_numpy(Q), to_numpy(y), dtype=np.float64, reset=False)
+        if Q is None:
+            raise ValueError(f"Q must have shape (n_queries, {self.n_features_in_}), got None")
+        features, labels = validate_data(self, to_numpy(Q), to_numpy(y), dtype=PRECISIONS, reset=False)
         classes = _numbered(labels, self.classes_)
         known = classes >= 0
         if not known.any():
             raise ValueError("y must have a class that the fitted items have, got none")
-        queries = torch.as_tensor(self._queries("Q", torch.as_tensor(features[known], device=self._items.device)))
+        queries = self._queries("Q", torch.as_tensor(features[known]))
         precisions = [
-            mean_average_precision(block, classes[known][rows, None] == self._classes, per_query=True)
-            for rows, block in self._rounded_blocks(queries)
+            mean_average_precision(block, classes[known][rows, None] == self._classes[ids], per_query=True)
+            for rows, block, ids in self._ranked_blocks(queries)
         ]
         return float(np.concatenate(precisions).mean())
 
-    def _rounded_blocks(self, queries: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Divergences (n_rows, n_items) of some queries at a time, as multiples of what rounding explains.
+    def _ranked_blocks(self, queries: Array) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Exact divergences and row numbers of all items, (n_rows, n_items), for some queries at a time.
 
-        A matrix product may round equal items differently, and they are to share one place.
+        They come from the index: it knows what rounding explains, and gives ties one value.
         """
-        for rows, block in self._blocks(queries):
-            grain = TIE * block.amax(1, keepdim=True)
-            yield rows, (block / torch.where(grain > 0, grain, 1.0)).round_()
-
-    def _blocks(self, queries: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        divergence, items = self.divergence_.to(torch.float64).to(queries.device), self._items.double()
-        if self.index_.side == "right":
-            for rows, block in divergence.pairwise_blocks(queries, items):
-                yield rows, torch.as_tensor(block)
-            return
-        step = max(1, BLOCK_ELEMENTS // len(items))
+        exact, n_items = self.index_, len(self.index_)
+        if exact.kind != "flat":
+            exact = BregmanIndex(self.divergence_, side=exact.side, device=exact.device)
+            exact.add(self._items, self.index_.ids)
+        step = max(1, BLOCK_ELEMENTS // n_items)
         for start in range(0, len(queries), step):
             rows = slice(start, start + step)
-            yield rows, torch.as_tensor(divergence.pairwise(items, queries[rows])).T
+            divergences, ids = exact.search(queries[rows], n_items, progress=False)
+            yield rows, to_numpy(divergences), to_numpy(ids)
 
 
 def _numbered(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:

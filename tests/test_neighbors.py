@@ -20,8 +20,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bregnet import PBDL, BregmanDivergence, ConvexRegressor, KullbackLeibler, MaxAffine, SquaredEuclidean, divergence
+from bregnet import PBDL, BregmanIndex, ConvexRegressor, KullbackLeibler, MaxAffine, SquaredEuclidean, divergence
 from bregnet.neighbors import BregmanKNeighborsClassifier, BregmanKNeighborsRegressor, BregmanNearestNeighbors
+from tests.search_at_random import brute_order, exact, learned
 
 SIDES = pytest.mark.parametrize("side", ["right", "left"])
 ALL = [BregmanNearestNeighbors, BregmanKNeighborsClassifier, BregmanKNeighborsRegressor]
@@ -49,26 +50,6 @@ def points(n=120, d=3, seed=0):
 
 def simplex(n=100, d=4, seed=0):
     return np.random.default_rng(seed).dirichlet(np.ones(d), n)
-
-
-def learned(temperature=0.0, d=3, n_pieces=6, seed=0):
-    """A divergence such as PBDL learns, with few pieces: at temperature 0 most items tie with others."""
-    rng = np.random.default_rng(seed)
-    slopes, intercepts = rng.standard_normal((n_pieces, d)), rng.standard_normal(n_pieces)
-    return BregmanDivergence(MaxAffine(slopes, intercepts, temperature=temperature))
-
-
-def exact(D, Q, X, side):
-    """Divergences of all pairs, one at a time and with all digits."""
-    pairs = np.repeat(Q, len(X), 0), np.tile(X, (len(Q), 1))
-    return D.paired(*(pairs if side == "right" else pairs[::-1])).reshape(len(Q), len(X))
-
-
-def brute_order(values, Q, X):
-    """Items by divergence, squared Euclidean distance and number; divergences that rounding explains are ties."""
-    squares = np.square(Q[:, None] - X).sum(2)
-    number = np.broadcast_to(np.arange(len(X)), values.shape)
-    return np.lexsort([number, squares.round(9), values.round(10)], axis=1)
 
 
 # --- neighbours are right ------------------------------------------------------------------------------------------
@@ -214,6 +195,35 @@ def test_cells_that_are_all_searched_answer_exactly(side):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(cells)).kneighbors(Q)[1], cells.kneighbors(Q)[1])
 
 
+@EACH
+def test_cells_are_set_from_the_constructor(estimator):
+    X, y, Q = points(400), np.arange(400) % 3, points(30, seed=1)
+    for settings_ in ({}, {"n_cells": 15, "nprobe": 2, "random_state": 3}):
+        model = clone(estimator(learned(0.3), index="ivf", **settings_)).fit(X, y)
+        index = BregmanIndex(learned(0.3), kind="ivf", **{"random_state": 0} | settings_)
+        index.add(X)
+        assert (model.index_.n_cells, model.index_.nprobe) == (index.n_cells, index.nprobe)
+        for ours, theirs in zip(model.kneighbors(Q, 5), index.search(Q, 5), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_grid_search_over_cells():
+    X = points(400)
+    y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
+    model = BregmanKNeighborsClassifier(learned(0.3), index="ivf", n_cells=20)
+    search = GridSearchCV(model, {"nprobe": [1, 20]}, cv=3).fit(X, y)
+    flat = GridSearchCV(BregmanKNeighborsClassifier(learned(0.3)), {"n_neighbors": [5]}, cv=3).fit(X, y)
+    assert search.cv_results_["mean_test_score"][1] == pytest.approx(flat.best_score_)  # all cells are searched
+    assert search.best_estimator_.index_.nprobe == search.best_params_["nprobe"]
+
+
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(0)], ids=str)
+def test_a_pickled_model_makes_the_same_cells_of_any_seed(random_state):
+    X, Q = points(400), points(30, seed=1)
+    model = BregmanNearestNeighbors(learned(0.3), index="ivf", nprobe=1, random_state=random_state).fit(X)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).kneighbors(Q)[1], model.kneighbors(Q)[1])
+
+
 # --- predictions are right -----------------------------------------------------------------------------------------
 
 
@@ -334,6 +344,58 @@ def test_a_learner_is_cloned_and_fitted_to_the_labels(side):
         assert model.set_params(divergence="kl").fit(X, y).learner_ is None
 
 
+@EACH
+def test_a_search_over_a_learner_gives_its_best_divergence(estimator):
+    X, y = load_iris(return_X_y=True)
+    X, y = X[::3], y[::3]
+    search = GridSearchCV(PBDL(temperature=0.3, tol=0.2), {"alpha": [1e-2, 10.0]}, cv=2)
+    model = estimator(search).fit(X, y)
+    assert model.learner_.best_params_ == {"alpha": 1e-2}
+    alone = estimator(PBDL(alpha=1e-2, temperature=0.3, tol=0.2)).fit(X, y)
+    np.testing.assert_array_equal(model.kneighbors(X)[1], alone.kneighbors(X)[1])
+    assert get_tags(model).target_tags.required
+    with pytest.raises(ValueError, match="requires y to be passed, but the target y is None"):
+        estimator(search).fit(X, None)
+
+
+class Unfittable(PBDL):
+    def fit(self, X, y):
+        raise AssertionError("fitted in vain")
+
+
+@EACH
+def test_learners_without_a_divergence_are_refused(estimator):
+    X, y = load_iris(return_X_y=True)
+    pipeline = Pipeline([("scale", StandardScaler()), ("learn", Unfittable())])
+    accepted = r"divergence must be a learner with a divergence_ once it is fitted, such as PBDL\(\), or a search"
+    for learner, found in (
+        (pipeline, "a Pipeline: its divergence would be for other features"),
+        (GridSearchCV(pipeline, {"learn__alpha": [1.0]}), "GridSearchCV of a Pipeline: its divergence"),
+        (StandardScaler(), "StandardScaler"),
+        (GridSearchCV(PBDL(n_pieces=1, tol=0.5), {"alpha": [1.0]}, refit=False, cv=2), "GridSearchCV"),
+        (GridSearchCV(KNeighborsClassifier(), {"n_neighbors": [1]}), "GridSearchCV"),
+    ):
+        with pytest.raises(TypeError, match=f"{accepted}.* got {found}"):
+            estimator(learner).fit(X, y)
+
+
+def test_a_learner_of_classes_is_refused_for_other_targets():
+    X, y = load_diabetes(return_X_y=True)
+    y = y + 0.5
+    search = GridSearchCV(PBDL(), {"alpha": [1.0, 2.0]}, cv=2)
+    message = "must not be a learner of class labels where y has none, got {}.* pass its divergence_"
+    for estimator in (BregmanKNeighborsRegressor, BregmanNearestNeighbors):
+        for learner, name in ((PBDL(), "PBDL"), (search, "GridSearchCV")):
+            with pytest.raises(ValueError, match=message.format(name)):
+                estimator(learner).fit(X[:60], y[:60])
+    learner = PBDL(n_pieces=1, tol=0.5)
+    with pytest.raises(ValueError, match="alpha must be positive"):  # another error stays as it is
+        BregmanKNeighborsRegressor(clone(learner).set_params(alpha=-1.0)).fit(X[:60], np.arange(60) % 3)
+    first = learner.fit(X[:60], y[:60] > 100)
+    model = BregmanKNeighborsRegressor(first.divergence_).fit(X[:60], y[:60])
+    assert model.divergence_ is first.divergence_
+
+
 def test_a_grid_search_over_neighbours_and_the_learners_alpha():
     X, y = load_iris(return_X_y=True)
     X, y = X[::3], y[::3]
@@ -442,6 +504,7 @@ def test_tags():
     assert get_tags(BregmanKNeighborsRegressor()).target_tags.multi_output
     assert not get_tags(BregmanNearestNeighbors()).target_tags.required
     assert get_tags(BregmanNearestNeighbors(PBDL())).target_tags.required
+    assert not get_tags(BregmanNearestNeighbors(GridSearchCV(StandardScaler(), {}))).target_tags.required
     assert not get_tags(BregmanNearestNeighbors()).input_tags.sparse
 
 
@@ -456,6 +519,9 @@ def test_tags():
         ({"n_neighbors": 2.0}, TypeError, "n_neighbors must be an integer, got 2.0"),
         ({"side": "up"}, ValueError, "side must be one of 'right', 'left', got 'up'"),
         ({"index": "hnsw"}, ValueError, "index must be one of 'flat', 'ivf', got 'hnsw'"),
+        ({"n_cells": 0}, ValueError, "n_cells must be at least 1, got 0"),
+        ({"nprobe": 1.5}, TypeError, "nprobe must be an integer, got 1.5"),
+        ({"random_state": "one"}, ValueError, "'one' cannot be used to seed"),
         ({"device": "nowhere"}, ValueError, "device must be one of .* got 'nowhere'"),
         ({"divergence": "cosine"}, ValueError, "divergence must be one of .* got 'cosine'"),
         ({"divergence": 3}, TypeError, "divergence must be a BregmanDivergence, .* got 3"),
@@ -534,6 +600,25 @@ def test_bad_queries_are_refused(estimator):
         model.kneighbors(csr_array(X))
     with pytest.raises(TypeError, match="Sparse data was passed"):
         estimator().fit(csr_array(X), y)
+
+
+@EACH
+def test_a_fit_that_fails_leaves_the_model_as_it_was(estimator):
+    X, y = simplex(), np.arange(100) % 4
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    model = estimator("kl").fit(frame, y)
+    before, wanted = dict(vars(model)), model.kneighbors(frame)
+    for bad, message in ((-X[:, :3], "X must be positive"), (X[:, :3] * np.nan, "contains NaN")):
+        with pytest.raises(ValueError, match=message):
+            model.fit(bad, y)
+        assert vars(model) == before
+        for ours, theirs in zip(model.kneighbors(frame), wanted, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    new = estimator("kl")
+    with pytest.raises(ValueError, match="X must be positive"):
+        new.fit(-X, y)
+    with pytest.raises(NotFittedError):
+        new.kneighbors(X)
 
 
 def test_bad_targets_are_refused():

@@ -17,8 +17,11 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bregnet import PBDL, BregmanDivergence, MaxAffine, ranking
+from bregnet import PBDL, ranking
+from bregnet.metrics import mean_average_precision
 from bregnet.ranking import BregmanRanker
+from tests.search_at_random import brute_order, divergences, exact, learned
+from tests.search_at_random import points as positive_points
 
 SIDES = pytest.mark.parametrize("side", ["right", "left"])
 
@@ -35,26 +38,6 @@ def points(n=120, d=3, seed=0):
 
 def labels(n=120, seed=0):
     return np.random.default_rng(seed).integers(3, size=n)
-
-
-def learned(temperature=0.0, d=3, n_pieces=6, seed=0):
-    """A divergence such as PBDL learns, with few pieces: at temperature 0 most items tie with others."""
-    rng = np.random.default_rng(seed)
-    slopes, intercepts = rng.standard_normal((n_pieces, d)), rng.standard_normal(n_pieces)
-    return BregmanDivergence(MaxAffine(slopes, intercepts, temperature=temperature))
-
-
-def exact(D, Q, X, side):
-    """Divergences of all pairs, one at a time and with all digits."""
-    pairs = np.repeat(Q, len(X), 0), np.tile(X, (len(Q), 1))
-    return D.paired(*(pairs if side == "right" else pairs[::-1])).reshape(len(Q), len(X))
-
-
-def brute_order(values, Q, X):
-    """Items by divergence, squared Euclidean distance and number; divergences that rounding explains are ties."""
-    squares = np.square(Q[:, None] - X).sum(2)
-    number = np.broadcast_to(np.arange(len(X)), values.shape)
-    return np.lexsort([number, squares.round(9), values.round(10)], axis=1)
 
 
 def brute_score(values, asked, items):
@@ -123,14 +106,40 @@ def test_ranks_and_score_of_small_grids(rows, temperature, side):
     assert ranker.score(Q, asked) == pytest.approx(brute_score(values, asked, y), abs=1e-12)
 
 
+def score_of_ranks(ranker, Q, asked, items):
+    """The score from what `rank` returns."""
+    ids, values = ranker.rank(Q)
+    return mean_average_precision(values, items[ids] == asked[:, None])
+
+
+def test_an_item_far_away_does_not_make_the_others_tie():
+    near = np.random.default_rng(0).normal(size=(60, 2))
+    X, y = np.vstack([near, [[1e7, 1e7]]]), np.append(near[:, 0] > 0, True)
+    ranker = BregmanRanker().fit(X, y)
+    squares = np.square(near[:, None] - X).sum(2)
+    wanted = np.mean([average_precision_score(y == y[row], -squares[row]) for row in range(60)])
+    assert ranker.score(near, y[:60]) == pytest.approx(wanted, abs=1e-12)  # was 0.5
+    assert ranker.score(near, y[:60]) == pytest.approx(score_of_ranks(ranker, near, y[:60], y), abs=1e-14)
+
+
+@SIDES
+@pytest.mark.parametrize("lattice", [False, True])
+@pytest.mark.parametrize("name", divergences(3))
+def test_the_score_is_that_of_the_ranks(name, lattice, side):
+    X, Q = positive_points(0, 90, 3, lattice), positive_points(1, 25, 3, lattice)
+    for items in (X, np.vstack([X[1:], 1e4 * X[:1]])):
+        y, asked = labels(90), labels(25, seed=1)
+        ranker = BregmanRanker(divergences(3)[name], side=side).fit(items, y)
+        assert ranker.score(Q, asked) == pytest.approx(score_of_ranks(ranker, Q, asked, y), abs=1e-14)
+
+
 @SIDES
 def test_the_score_does_not_depend_on_blocks(side, monkeypatch):
     X, Q, y, asked = points(), points(50, seed=1), labels(), labels(50, seed=1)
     ranker = BregmanRanker(learned(0.3), side=side).fit(X, y)
     whole = ranker.score(Q, asked)
     monkeypatch.setattr(ranking, "BLOCK_ELEMENTS", 7 * len(X))
-    monkeypatch.setattr("bregnet.divergences.BLOCK_ELEMENTS", 7 * len(X))
-    assert len(list(ranker._blocks(torch.as_tensor(Q)))) == 8
+    assert len(list(ranker._ranked_blocks(Q))) == 8
     assert ranker.score(Q, asked) == pytest.approx(whole, abs=1e-14)
 
 
@@ -151,6 +160,7 @@ def test_cells_that_are_all_searched_rank_exactly(side):
     flat = BregmanRanker(learned(0.3), side=side).fit(X, y)
     cells = BregmanRanker(learned(0.3), side=side, index="ivf").fit(X, y)
     np.testing.assert_array_equal(cells.rank(Q)[0], flat.rank(Q)[0])  # all items are asked for
+    cells.index_.nprobe = 1
     assert cells.score(Q, y[:20]) == flat.score(Q, y[:20])
 
 
@@ -252,6 +262,9 @@ def test_copies_answer_alike(D):
     [
         ({"side": None}, ValueError, "side must be one of 'right', 'left', got None"),
         ({"index": "tree"}, ValueError, "index must be one of 'flat', 'ivf', got 'tree'"),
+        ({"n_cells": 0}, ValueError, "n_cells must be at least 1, got 0"),
+        ({"nprobe": 1.5}, TypeError, "nprobe must be an integer, got 1.5"),
+        ({"random_state": "one"}, ValueError, "'one' cannot be used to seed"),
         ({"device": "nowhere"}, ValueError, "device must be one of .* got 'nowhere'"),
         ({"divergence": "cosine"}, ValueError, "divergence must be one of .* got 'cosine'"),
         ({"divergence": learned(d=2)}, ValueError, "divergence must be for the 3 features of X, got one for 2"),
@@ -298,8 +311,22 @@ def test_bad_arrays_are_refused():
             ask(-X)
     with pytest.raises(ValueError, match=r"Q must have shape \(n_points, 3\), got \(120, 2\)"):
         ranker.rank(torch.as_tensor(X[:, :2]))
+    for ask in (ranker.rank, lambda Q: ranker.score(Q, y)):
+        with pytest.raises(ValueError, match=r"Q must have shape \(n_queries, 3\), got None"):
+            ask(None)
     with pytest.raises(ValueError, match="Input y contains NaN"):
         ranker.score(X, np.where(y == 0, np.nan, y))
+
+
+def test_a_fit_that_fails_leaves_the_ranker_as_it_was():
+    X, y = np.abs(points()) + 0.1, labels()
+    ranker = BregmanRanker("kl").fit(X, y)
+    wanted, score = ranker.rank(X)[0], ranker.score(X, y)
+    for bad, asked in ((-X[:, :2], None), (-X[:, :2], y), (X[:, :2], X[:, 0])):
+        with pytest.raises(ValueError, match=r"X must be positive|Unknown label type"):
+            ranker.fit(bad, asked)
+        np.testing.assert_array_equal(ranker.rank(X)[0], wanted)
+        assert ranker.score(X, y) == score
 
 
 def test_the_side_is_that_of_the_fit():
