@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,6 +21,7 @@ from bregnet._arrays import Array
 from bregnet._files import UnreadableFileError
 from bregnet.divergences import BregmanDivergence
 from bregnet.engines.cells import CellEngine
+from bregnet.engines.collection import Collection
 from bregnet.engines.flat import FlatEngine
 from bregnet.engines.gallery import Gallery
 from bregnet.engines.pieces import PieceEngine, suits_lists
@@ -39,7 +38,6 @@ REFUSED = {
 }
 RADIUS_QUERIES = 64  # between two steps of a progress bar
 REMAKE = 4  # what was made for the items is made anew when they have become so many times more
-LARGEST_ID = 2**63 - 1
 BAR_AFTER = 2.0  # seconds after which a search shows a progress bar
 
 
@@ -105,12 +103,9 @@ class BregmanIndex:
         there = check.resolve_device(device)
         self.device = torch.device("cpu") if kind == "ivf" else there
         self.random_state = None if random_state is None else check.integer_at_least("random_state", random_state, 0)
-        self._gallery: Gallery | None = None
+        self._collection = Collection(self.divergence, side, self.device)
         self._engine: Engine | None = None
-        self._n_trained = 0  # items that cells were made for
-        self._added: list[tuple[Tensor, Tensor]] = []
-        self._n_added = 0
-        self._next_id = 0
+        self._n_trained = 0  # items that it was made for
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -118,7 +113,7 @@ class BregmanIndex:
 
     def __len__(self) -> int:
         """Number of items."""
-        return self._n_added + (0 if self._gallery is None else len(self._gallery))
+        return len(self._collection)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what the first search makes anew."""
@@ -131,9 +126,7 @@ class BregmanIndex:
     @property
     def n_features(self) -> int | None:
         """Number of features, None where there are no items yet and any number will do."""
-        if self._added:
-            return self._added[0][0].shape[1]
-        return self.divergence.n_features if self._gallery is None else self._gallery.points.shape[1]
+        return self._collection.n_features
 
     @property
     def ids(self) -> np.ndarray:
@@ -187,11 +180,7 @@ class BregmanIndex:
         """
         points = self._checked("X", X, tangent=self.side == "right")
         with self._lock:
-            numbers = self._checked_ids(ids, len(points))
-            if len(points):
-                self._added.append((points.clone(), numbers))
-                self._n_added += len(points)
-                self._next_id = max(self._next_id, int(numbers.max()) + 1)
+            self._collection.add(points, ids)
 
     def remove(self, ids: Array) -> None:
         """Remove items by their ids.
@@ -210,19 +199,10 @@ class BregmanIndex:
         >>> index.search([[1.2]], k=1)[1]
         array([[2]])
         """
-        gone = torch.unique(_integers("ids", ids))
         with self._lock:
-            gallery = self._items() if self._engine is None else self._ready().gallery
-            leaving = torch.isin(gallery.ids.cpu(), gone)
-            if int(leaving.sum()) < len(gone):
-                unknown = gone[~torch.isin(gone, gallery.ids.cpu())]
-                raise ValueError(f"ids must be those of items in the index, got {_listed(unknown)}")
-            rows = (~leaving).nonzero()[:, 0].to(gallery.points.device)
-            self._gallery = replace(gallery, points=gallery.points[rows], ids=gallery.ids[rows])
-            if len(rows) == 0:
-                self._engine = None
-            elif self._engine is not None:
-                self._engine = self._engine.kept(self._gallery, rows)
+            engine = None if self._engine is None else self._ready()  # with what was added last
+            rows = self._collection.remove(ids)
+            self._engine = engine.kept(self._items(), rows) if engine is not None and len(rows) else None
 
     @torch.no_grad()
     def search(self, Q: Array, k: int = 10, *, progress: bool | None = None) -> tuple[Array, Array]:
@@ -326,7 +306,7 @@ class BregmanIndex:
         """
         _, found = self.search(Q, k)
         exact = BregmanIndex(self.divergence, side=self.side, device=self.device)
-        exact._gallery = self._items()
+        exact._collection = self._collection
         _, wanted = exact.search(Q, k)
         found, wanted = torch.as_tensor(found), torch.as_tensor(wanted)
         if not len(found):
@@ -387,7 +367,7 @@ class BregmanIndex:
             gallery = self._items() if len(self) else None
             engine = self._ready() if gallery is not None else None
             names = ("side", "kind", "n_cells", "nprobe", "random_state")
-            header = {name: getattr(self, name) for name in names} | {"next_id": self._next_id}
+            header = {name: getattr(self, name) for name in names} | {"next_id": self._collection.next_id}
             write_index(Path(path), header, self.divergence, gallery, engine)
 
     @classmethod
@@ -419,12 +399,12 @@ class BregmanIndex:
         try:
             settings = {name: header[name] for name in ("side", "kind", "n_cells", "nprobe", "random_state")}
             index = cls(divergence, **settings, device=place)
-            largest = -1 if gallery is None else int(gallery.ids.max())
-            index._next_id = check.integer_at_least("next_id", header["next_id"], largest + 1)
+            index._collection = Collection.of(divergence, index.side, index.device, gallery)
+            least = index._collection.next_id
+            index._collection.next_id = check.integer_at_least("next_id", header["next_id"], least)
         except (KeyError, TypeError, ValueError) as error:
             raise UnreadableFileError(f"{path} is not a BregmanIndex of bregnet, or was damaged: {error}") from error
-        index._gallery, index._engine = gallery, engine
-        index._n_trained = 0 if gallery is None else len(gallery)
+        index._engine, index._n_trained = engine, len(index)
         return index
 
     def _effort(self, engine: Engine) -> dict[str, int]:
@@ -446,39 +426,11 @@ class BregmanIndex:
             raise ValueError(f"radius must be at least 0, got {radii.min():g}")
         return radii.clamp_max(torch.finfo(torch.float64).max).expand(count)
 
-    def _checked_ids(self, ids: Array | None, count: int) -> Tensor:
-        if ids is None:
-            if self._next_id + count > LARGEST_ID:
-                raise ValueError(f"ids must be given where they cannot go on from the largest, {self._next_id - 1}")
-            return torch.arange(self._next_id, self._next_id + count)
-        numbers = _integers("ids", ids)
-        if numbers.shape != (count,):
-            raise ValueError(f"ids must have shape ({count},), got {tuple(numbers.shape)}")
-        if len(torch.unique(numbers)) < count:
-            raise ValueError("ids must differ from each other, got some twice")
-        if count and int(numbers.min()) < self._next_id:
-            known = [ids for _, ids in self._added] + ([] if self._gallery is None else [self._gallery.ids.cpu()])
-            there = numbers[sum((torch.isin(numbers, each) for each in known), torch.zeros(count, dtype=torch.bool))]
-            if len(there):
-                raise ValueError(f"ids must not be in the index yet, got {_listed(there)}")
-        return numbers
-
     @torch.no_grad()
     def _items(self) -> Gallery:
-        """All items, those added last included."""
+        """All items."""
         with self._lock:
-            if self._added:
-                points, ids = zip(*self._added, strict=True)
-                if self._gallery is not None:
-                    points, ids = (self._gallery.points, *points), (self._gallery.ids, *ids)
-                dtype = reduce(torch.promote_types, [part.dtype for part in points])
-                exact = self.divergence.to(torch.float64).to(self.device)
-                together = torch.cat([part.to(dtype) for part in points])
-                self._gallery = Gallery(exact, self.side, together, torch.cat(ids).to(self.device))
-                self._added, self._n_added = [], 0
-            if self._gallery is None:
-                raise ValueError("the index is empty: add items first")
-            return self._gallery
+            return self._collection.gallery()
 
     @torch.no_grad()
     def _ready(self, least: int = 1) -> Engine:
@@ -511,18 +463,3 @@ class BregmanIndex:
             for start in range(0, total, step):
                 yield slice(start, start + step)
                 bar.update(min(step, total - start))
-
-
-def _integers(name: str, values: Array) -> Tensor:
-    numbers = arrays.to_torch(name, values).cpu()
-    if numbers.dtype == torch.uint64 and (numbers.numpy() > LARGEST_ID).any():
-        raise ValueError(f"{name} must be below 2**63, got {numbers.numpy().max()}")
-    if numbers.ndim != 1 or (numbers.is_floating_point() and len(numbers)) or numbers.dtype == torch.bool:
-        found = f"dtype {numbers.dtype} and shape {tuple(numbers.shape)}"
-        raise ValueError(f"{name} must be a sequence of integers, got {found}")
-    return numbers.long()
-
-
-def _listed(numbers: Tensor) -> str:
-    shown = ", ".join(str(number) for number in numbers[:5].tolist())
-    return shown + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
