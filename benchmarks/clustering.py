@@ -1,15 +1,15 @@
 """k-means under a learned divergence beside scikit-learn's, and what an iteration costs.
 
-    BREGNET_DATA=folder python -m benchmarks.clustering [--quick] [--json FILE]
+    [BREGNET_DATA=folder] python -m benchmarks.clustering [--quick] [--json FILE]
 
-Quality: the paper's classification sets in five stratified folds, features scaled by the training part. PBDL learns a
-divergence from the labels of the training part, by one rule for all sets (ALPHA and TEMPERATURE below, nothing is
-chosen by set). As many clusters as classes are then found without labels, in two ways: in the unseen test part alone,
-and in the training part, test points going to the nearest centre. Both are scored on test points only: purity,
-normalised mutual information and the adjusted Rand index, in percent, means over folds and seeds. scikit-learn's
-KMeans has the same points, in the same scale, and as many starts. It has no labels to learn from: this is what
-learning a divergence adds, not a contest between clusterings. "LDA" is k-means in discriminant coordinates, a linear
-metric learned from the same labels.
+Quality: the paper's classification sets, or without BREGNET_DATA those three of them that scikit-learn has, in five
+stratified folds, features scaled by the training part. PBDL learns a divergence from the labels of the training part,
+by one rule for all sets (ALPHA and TEMPERATURE below, nothing is chosen by set). As many clusters as classes are then
+found without labels, in two ways: in the unseen test part alone, and in the training part, test points going to the
+nearest centre. Both are scored on test points only: purity, normalised mutual information and the adjusted Rand index,
+in percent, means over folds and seeds. scikit-learn's KMeans has the same points, in the same scale, and as many
+starts. It has no labels to learn from: this is what learning a divergence adds, not a contest between clusterings.
+"LDA" is k-means in discriminant coordinates, a linear metric learned from the same labels.
 
 Time: an iteration under the squared Euclidean distance as a ratio to scikit-learn's (algorithm="lloyd"), both from the
 same centres, in turns in one process: the least time of LONG iterations less that of SHORT ones, divided by their
@@ -28,18 +28,20 @@ from typing import Any
 
 import numpy as np
 from sklearn.cluster import KMeans
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.pipeline import make_pipeline
 
-from benchmarks.data import Split, class_folds, data_home
+from benchmarks.data import Split, class_folds, data_home, stratified_folds
 from benchmarks.report import Table, machine, write_json
 from bregnet import PBDL, BregmanDivergence
 from bregnet.clustering import BregmanKMeans
 from bregnet.metrics import purity
 
 SETS = ("iris", "wine", "wdbc", "balance_scale", "transfusion")
+OF_SCIKIT_LEARN = {"iris": load_iris, "wine": load_wine, "wdbc": load_breast_cancer}  # for want of BREGNET_DATA
 ALPHA, TEMPERATURE = 0.01, 0.3
 N_INIT = 10
 SEEDS = range(3)
@@ -103,10 +105,18 @@ class _Fixed:
         return self.fitted.transform(X)
 
 
-def measure_quality(table: Table, name: str, home: Path) -> None:
+def folds(name: str, home: Path | None) -> list[Split]:
+    """Five folds of a set, from the folder or else from scikit-learn."""
+    if home is not None:
+        return class_folds(name, home)
+    X, y = OF_SCIKIT_LEARN[name](return_X_y=True)
+    return stratified_folds(X, y, 5)
+
+
+def measure_quality(table: Table, name: str, home: Path | None) -> None:
     """A row for each method, over folds and seeds."""
     rows: dict[str, list[list[float]]] = {}
-    for split in class_folds(name, home):
+    for split in folds(name, home):
         for label, make in clusterers(split).items():
             for seed in SEEDS:
                 began = time.perf_counter()
@@ -153,17 +163,18 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", help="also write the rows to FILE")
     options = parser.parse_args()
     home = data_home()
-    if home is None:
-        parser.error("BREGNET_DATA is not set: it must name the folder of the data sets, NAME.csv.gz each")
+    sets = SETS if home is not None else tuple(OF_SCIKIT_LEARN)
     warnings.simplefilter(
         "ignore", ConvergenceWarning
     )  # PBDL's gap does not matter here, KMeans stops early on purpose
     print(machine())
+    if home is None:
+        print(f"BREGNET_DATA is not set: {', '.join(sets)} are those of scikit-learn, the other sets are left out")
 
     rule = f"alpha={ALPHA:g}, temperature={TEMPERATURE:g}"
     title = f"clusters of unseen test points, and test points in clusters of the training part (tr.), percent; {rule}"
     quality = Table(title, QUALITY_COLUMNS)
-    for name in SETS[:2] if options.quick else SETS:
+    for name in sets[:2] if options.quick else sets:
         measure_quality(quality, name, home)
 
     times = Table("an iteration under the squared Euclidean distance", TIME_COLUMNS)

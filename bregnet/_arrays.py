@@ -71,11 +71,11 @@ def like(out: Tensor, given: ArrayT) -> ArrayT:
 
 
 def to_numpy(values: Array) -> Any:
-    """Torch tensors as numpy arrays, half precision raised; anything else as it is."""
+    """Torch tensors as numpy arrays, half precision raised to single; anything else as it is."""
     if not isinstance(values, Tensor):
         return values
     values = values.detach().cpu()
-    return (values.double() if values.is_floating_point() else values).numpy()
+    return (values.to(_precision(values)) if values.is_floating_point() else values).numpy()
 
 
 def gradients_for(given: Array) -> torch.set_grad_enabled:

@@ -13,11 +13,11 @@ from torch import Tensor
 from bregnet import _arrays as arrays
 from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
-from bregnet._learned import fitted_divergence
+from bregnet._learned import LearnedDivergenceMixin, fitted_divergence
 from bregnet.divergences import BregmanDivergence
 
 
-class DivergenceClusterer(BaseEstimator):
+class DivergenceClusterer(LearnedDivergenceMixin, BaseEstimator):
     """An estimator with centres under a divergence; subclasses have the constructor parameters named here."""
 
     divergence: Any
@@ -37,6 +37,19 @@ class DivergenceClusterer(BaseEstimator):
     def _learn(self, features: np.ndarray, y: Any) -> None:
         """Set the divergence, from y where it is to be learned."""
         self.divergence_, self.learner_ = fitted_divergence(self.divergence, features, to_numpy(y))
+        self._learned_from = self._description()
+
+    def _description(self) -> tuple[Any, str | None]:
+        """The `divergence` of the constructor; a learner's parameters too, for they may be set on the same object."""
+        return self.divergence, str(self.divergence.get_params()) if hasattr(self.divergence, "get_params") else None
+
+    def _check_same_divergence(self) -> None:
+        """Raise an error where `divergence` is no longer what it was at the fit."""
+        before, parameters = self._learned_from
+        given, now = self._description()
+        same = given == before if isinstance(given, str) and isinstance(before, str) else given is before
+        if not same or now != parameters:
+            raise ValueError(f"divergence must stay what it was at the first fit, {before!r}, got {given!r}; fit anew")
 
     def _new_points(self, X: Array) -> tuple[BregmanDivergence, Tensor, Tensor]:
         """The divergence, X and the centres, in one place: where X is if it is a tensor."""
@@ -51,15 +64,15 @@ class DivergenceClusterer(BaseEstimator):
         return self.divergence_.to(device), points, centres
 
 
-def sample_weights(given: Any, features: np.ndarray) -> np.ndarray | None:
-    """Weights of the rows of X, checked."""
+def sample_weights(given: Any, n_samples: int) -> np.ndarray | None:
+    """Weights of the rows of X, checked, in double precision whatever that of X."""
     if given is None:
         return None
-    weights = np.asarray(to_numpy(given), dtype=features.dtype)
+    weights = arrays.to_torch("sample_weight", to_numpy(given)).double().numpy()
     if weights.ndim == 0:
-        weights = np.full(len(features), weights)
-    if weights.shape != (len(features),):
-        raise ValueError(f"sample_weight must have shape ({len(features)},), got {weights.shape}")
+        weights = np.full(n_samples, weights)
+    if weights.shape != (n_samples,):
+        raise ValueError(f"sample_weight must have shape ({n_samples},), got {weights.shape}")
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
         found = f"{weights.min():g} to {weights.max():g}"
         raise ValueError(f"sample_weight must be finite, at least 0 and not all zero, got from {found}")

@@ -82,7 +82,7 @@ def _fitted(given: Any, X: np.ndarray, y: np.ndarray | None) -> Any:
             raise
         raise ValueError(
             f"divergence must not be a learner of class labels where y has none, got {name} and targets that are no"
-            " classes: learn the divergence from class labels first, and pass its divergence_"
+            " classes (Unknown label type); learn the divergence from class labels first, and pass its divergence_"
         ) from error
 
 

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from bregnet._points import Points
-from bregnet.centres import Clusters, farther, lloyd, seeds, weighted_points
+from bregnet.centres import Clusters, check_count, farther, lloyd, scaled_weights, seeds, weighted_points
 from bregnet.divergences import BregmanDivergence
 
 LEAST_SHARE = 0.01  # centres with less than this share of the largest weight are placed anew
 PATIENCE = 10  # batches without a lower smoothed objective
+N_CLOSING = 10  # iterations over all points at the end
 
 
 @dataclass
@@ -38,11 +39,12 @@ class RunningMeans:
     def absorb(self, batch: Points, seed: np.random.RandomState) -> float:
         """Move the centres towards the batch; returns its weighted mean divergence from where they were."""
         labels, gaps = batch.nearest(self.centres)
-        added = batch.counts(labels, len(self.centres))
+        added = batch.unit * batch.counts(labels, len(self.centres))
         share = (added / (self.weights + added).clamp_min(torch.finfo(torch.float64).tiny))[:, None]
         share = share.to(self.centres.dtype)
         # not c + share * (mean - c), which may round to outside of the domain of f
-        self.centres = (1 - share) * self.centres + share * batch.means(labels, self.centres)
+        moved = (1 - share) * self.centres + share * batch.means(labels, self.centres)
+        self.centres = batch.generator._interior(moved)
         self.weights = self.weights + added
         self.n_since_placed += len(batch)
         if self.n_since_placed >= 10 * len(self.centres) or not self.weights.all():
@@ -57,7 +59,7 @@ class RunningMeans:
         moving = light.nonzero()[:, 0][: len(batch) // 2]
         rows = farther(batch, gaps, len(moving), seed)
         moving = moving[: len(rows)]
-        self.centres[moving] = batch.x[rows]
+        self.centres[moving] = batch.as_centres(rows)
         self.weights[moving] = self.weights[~light].min()
 
 
@@ -96,10 +98,11 @@ def mini_batch(
 
     It stops when the smoothed objective has not fallen for ten batches. `tol` is not used: a running mean's steps
     shrink whether or not it has arrived. The history is that of the smoothed objective, a mean over points, for each
-    batch. One iteration of Lloyd's over all points closes it, for running means remember labels long given up.
+    batch. Up to ten iterations of Lloyd's over all points close it, for running means remember labels long given up:
+    where labels then stay as they are, the centres are the means of their points.
     """
-    x = divergence.generator._points("X", X, tangent=True)
-    weights = None if weights is None else weights.to(x)
+    x = divergence.generator._points("X", X)
+    weights, unit = scaled_weights(x, weights)
     rows = torch.arange(len(x), device=x.device) if weights is None else weights.nonzero()[:, 0]
 
     def drawn(count: int) -> Points:
@@ -108,6 +111,7 @@ def mini_batch(
 
     few = 3 * max(batch_size, n_clusters) >= len(rows)
     first = weighted_points(divergence, x, weights) if few else drawn(3 * max(batch_size, n_clusters))
+    check_count(first, n_clusters)
     running = RunningMeans.starting_at(seeds(first, n_clusters, init, seed))
     patience = _Patience(2 * batch_size / (len(rows) + 1))
     n_steps = max(1, max_iter * len(rows) // batch_size)
@@ -115,5 +119,6 @@ def mini_batch(
         if patience.is_over(running.absorb(drawn(batch_size), seed)):
             break
     n_iter = math.ceil(len(patience.history) * batch_size / len(rows))
-    closed = lloyd(divergence, x, n_clusters, seed=seed, weights=weights, init=running.centres, max_iter=1)
-    return replace(closed, n_iter=n_iter, history=tuple(patience.history))
+    start = running.centres
+    closed = lloyd(divergence, x, n_clusters, seed=seed, weights=weights, init=start, max_iter=N_CLOSING, tol=0)
+    return replace(closed, inertia=unit * closed.inertia, n_iter=n_iter, history=tuple(patience.history))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -21,24 +22,33 @@ class Points:
 
         D(x, c) = D(x, o) - (slope_c . (x - o) - D(o, c)),   slope_c = grad f(c) - grad f(o),
 
-    so D(x, o) is computed once, centres cost a matrix product, and no digits are lost to where the points lie.
+    so D(x, o) is computed once, centres cost a matrix product, and few digits are lost to where the points lie: those
+    of x - o and grad f. Where the product is so much larger than D(x, o) that more would be lost, as with points of
+    very different sizes under Itakura-Saito, `nearest` computes D(x, c) on its own.
 
     Parameters
     ----------
     generator : Generator
     x : Tensor of shape (n, d)
-        Points in the generator's domain, also as tangent points.
+        Points in the generator's domain.
     weights : Tensor of shape (n,), default=None
         At least 0, with a positive sum; 1 by default.
     origin : Tensor of shape (d,), default=None
         Where to look from; the mean by default.
+    unit : float, default=1.0
+        What the weights are multiples of.
     """
 
     def __init__(
-        self, generator: Generator, x: Tensor, weights: Tensor | None = None, origin: Tensor | None = None
+        self,
+        generator: Generator,
+        x: Tensor,
+        weights: Tensor | None = None,
+        origin: Tensor | None = None,
+        unit: float = 1.0,
     ) -> None:
-        self.generator, self.x, self.weights = generator, x, weights
-        self.origin = (self.shares() @ x.double()).to(x) if origin is None else origin
+        self.generator, self.x, self.weights, self.unit = generator, x, weights, unit
+        self.origin = generator._interior((self.shares() @ x.double()).to(x) if origin is None else origin)
         self.shifted = x - self.origin  # (n, d)
         self._slope = generator._gradients(self.origin[None])
         self.values = self.from_origin(x)  # D(x, o), (n,)
@@ -48,7 +58,11 @@ class Points:
 
     def under(self, generator: Generator) -> Points:
         """The same points with another generator."""
-        return Points(generator, self.x, self.weights, self.origin)
+        return Points(generator, self.x, self.weights, self.origin, self.unit)
+
+    def as_centres(self, rows: Tensor) -> Tensor:
+        """Points of these numbers, moved to where the tangent of f exists, (m, d)."""
+        return self.generator._interior(self.x[rows])
 
     @property
     def rounding(self) -> float:
@@ -57,8 +71,23 @@ class Points:
 
     def variance(self) -> float:
         """Weighted variance, the mean over features."""
-        norms = torch.linalg.vector_norm(self.shifted, dim=1, dtype=torch.float64)
-        return (self.shares() @ norms.square_()).item() / self.x.shape[1]
+        return self.finite((self.shares() @ self.reach.square()).item() / self.x.shape[1])
+
+    @cached_property
+    def reach(self) -> Tensor:
+        """Lengths of x - o, (n,), in double precision."""
+        return torch.linalg.vector_norm(self.shifted, dim=1, dtype=torch.float64)
+
+    @cached_property
+    def _least_rise(self) -> float:
+        """The least D(x, o) / |x - o| of points that are not at o."""
+        rises = self.values.double() / self.reach
+        return torch.where(self.reach > 0, rises, torch.inf).min().item()
+
+    @property
+    def steepness(self) -> float:
+        """Length of the gradient of f at o."""
+        return torch.linalg.vector_norm(self._slope, dtype=torch.float64).item()
 
     @cached_property
     def order(self) -> Tensor:
@@ -73,14 +102,25 @@ class Points:
         return values * (self.weights if values.ndim == 1 else self.weights[:, None])
 
     def total(self, values: Tensor) -> float:
-        """The weighted sum of values (n,)."""
-        return self.weighted(values).sum(dtype=torch.float64).item()
+        """The weighted sum of values (n,), in units of the weights."""
+        return self.finite(self.weighted(values).sum(dtype=torch.float64).item())
+
+    def finite(self, objective: float) -> float:
+        """The objective, or an error where it has overflowed."""
+        if not math.isfinite(objective):
+            precision = str(self.x.dtype).removeprefix("torch.")
+            sizes = f"entries up to {self.x.abs().max().item():g} with an objective of {objective:g}"
+            raise ValueError(f"X must not be so large, or spread so widely, that {precision} overflows, got {sizes}")
+        return objective
 
     def from_origin(self, x: Tensor) -> Tensor:
-        """D(x, o) for the rows of x, all of it with one and the same tangent plane at o."""
-        tangent = self.generator._tangents(self.origin[None])
-        parts = [self.generator._block(rows, tangent)[:, 0] for rows in x.split(self.generator._batch_size(x))]
-        return torch.cat(parts)
+        """D(x, o) for the rows of x."""
+        return self.from_one(x, self.origin)
+
+    def from_one(self, x: Tensor, centre: Tensor) -> Tensor:
+        """D(x, c) for the rows of x and one centre (d,), with all its digits."""
+        parts = x.split(self.generator._batch_size(x))
+        return torch.cat([self.generator._from_one(rows, centre[None]) for rows in parts])
 
     def tangents(self, centres: Tensor) -> tuple[Tensor, Tensor]:
         """The tangent planes at the centres seen from o: slopes (k, d) and how far below f(o) they pass, (k,)."""
@@ -123,7 +163,27 @@ class Points:
             _largest(block, highest[rows], labels[rows])
         if _may_repeat(slopes):
             self._separate(labels, centres, slopes)
-        return labels, (self.values - highest).clamp_min_(0)
+        gaps = (self.values - highest).clamp_min_(0)
+        if self.generator._stable:
+            self._recover(labels, gaps, centres, slopes, below)
+        return labels, gaps
+
+    def _recover(self, labels: Tensor, gaps: Tensor, centres: Tensor, slopes: Tensor, below: Tensor) -> None:
+        """Compute D(x, c) on its own where the product slope . (x - o) is so large that rounding may decide."""
+        eps = torch.finfo(self.x.dtype).eps
+        steepness = torch.linalg.vector_norm(slopes, dim=1, dtype=torch.float64)  # (k,)
+        if eps * steepness.max().item() <= math.sqrt(eps) * self._least_rise:
+            return
+        least = math.sqrt(eps) * self.values.double()
+        suspects = (eps * self.reach * steepness.max() > least).nonzero()[:, 0]
+        for rows in suspects.split(max(1, BATCH_ELEMENTS // max(centres.shape))):
+            errors = eps * self.reach[rows, None] * steepness  # (rows, k)
+            rough = self.values[rows, None] - torch.addmm(-below, self.shifted[rows], slopes.T)
+            may_win = rough - errors <= (rough + errors).amin(1, keepdim=True)
+            lost = rows[((errors > least[rows, None]) & may_win).any(1)]
+            if len(lost):
+                exact = torch.stack([self.from_one(self.x[lost], centre) for centre in centres], dim=1)
+                gaps[lost], labels[lost] = exact.min(1)
 
     def _separate(self, labels: Tensor, centres: Tensor, slopes: Tensor) -> None:
         """Among centres that share a slope, give points to the one of the least squared Euclidean distance."""
@@ -141,15 +201,19 @@ class Points:
 
     def means(self, labels: Tensor, centres: Tensor) -> Tensor:
         """Weighted means of the points of each label, (k, d); the centre itself where there are none."""
-        n_centres = len(centres)
-        sums = torch.zeros_like(centres, dtype=torch.float64)
+        counts = self.counts(labels, len(centres))[:, None]
+        means = self.generator._interior((self.sums(labels, len(centres)) / counts).to(centres.dtype))
+        return torch.where(counts > 0, means, centres)
+
+    def sums(self, labels: Tensor, n_centres: int) -> Tensor:
+        """Weighted sums of the points of each label, (k, d), in double precision."""
+        sums = torch.zeros(n_centres, self.x.shape[1], dtype=torch.float64, device=self.x.device)
         step = max(1, BATCH_ELEMENTS // self.x.shape[1])
         for start in range(0, len(self), step):  # of x, not of x - o: these means stay in the domain of f
             rows = slice(start, start + step)
             x = self.x[rows] if self.weights is None else self.x[rows] * self.weights[rows, None]
             sums.index_add_(0, labels[rows], x.double())
-        counts = self.counts(labels, n_centres)[:, None]
-        return torch.where(counts > 0, (sums / counts).to(centres.dtype), centres)
+        return sums
 
     def counts(self, labels: Tensor, n_centres: int) -> Tensor:
         """Weight of each label, (k,)."""

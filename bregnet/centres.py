@@ -1,11 +1,13 @@
 """Centres of points under a divergence: nearest centres, seeds, and Lloyd's iteration.
 
 The weighted mean is the best centre under every Bregman divergence (Banerjee et al., 2005), so k-means needs no more
-of a divergence than the nearest centre of a point: the one whose tangent plane is highest there.
+of a divergence than the nearest centre of a point: the one whose tangent plane is highest there. Where f has no
+tangent at a mean, as Kullback-Leibler at 0, the centre is the nearest point that has one.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,6 +124,7 @@ def lloyd(
     [1.5, 8.5]
     """
     points = weighted_points(divergence, X, weights)
+    check_count(points, n_clusters)
     centres = seeds(points, n_clusters, init, seed)
     labels, gaps = points.nearest(centres)
     history = [points.total(gaps)]
@@ -151,21 +154,40 @@ def finished(
     step = generator._batch_size(points.x)
     pairs = zip(points.x.split(step), labels.split(step), strict=True)
     accurate = torch.cat([generator._paired(x, centres[own]) for x, own in pairs])
-    return Clusters(centres, labels, points.total(accurate), n_iter, tuple(history))
+    unit = points.unit
+    return Clusters(centres, labels, unit * points.total(accurate), n_iter, tuple(unit * each for each in history))
 
 
 def weighted_points(divergence: BregmanDivergence, X: Tensor, weights: Tensor | None) -> Points:
     """Points to cluster, checked."""
-    x = divergence.generator._points("X", X, tangent=True)
-    if weights is not None:
-        weights = weights.to(x)
-        if weights.shape != (len(x),):
-            raise ValueError(f"weights must have shape ({len(x)},), got {tuple(weights.shape)}")
-        if not (weights >= 0).all() or not weights.any():
-            raise ValueError(
-                f"weights must be at least 0 and not all zero, got from {weights.min():g} to {weights.max():g}"
-            )
-    return Points(divergence.generator, x, weights)
+    x = divergence.generator._points("X", X)
+    weights, unit = scaled_weights(x, weights)
+    points = Points(divergence.generator, x, weights, unit=unit)
+    points.total(points.values)  # raises an error where it overflows
+    return points
+
+
+def scaled_weights(x: Tensor, weights: Tensor | None) -> tuple[Tensor | None, float]:
+    """Weights, checked, as multiples of a unit such that the largest is between 1 and 2, and the unit."""
+    if weights is None:
+        return None, 1.0
+    if weights.shape != (len(x),):
+        raise ValueError(f"weights must have shape ({len(x)},), got {tuple(weights.shape)}")
+    weights = weights.to(x.device, torch.float64)
+    if not (weights.isfinite().all() and (weights >= 0).all() and weights.any()):
+        found = f"{weights.min():g} to {weights.max():g}"
+        raise ValueError(f"weights must be finite, at least 0 and not all zero, got from {found}")
+    unit = 2.0 ** (math.frexp(weights.max().item())[1] - 1)  # a power of 2: nothing is rounded
+    return (weights / unit).to(x), unit
+
+
+def check_count(points: Points, n_clusters: int) -> None:
+    """Raise an error where there are fewer points than clusters."""
+    check.integer_at_least("n_clusters", n_clusters, 1)
+    n_counted = int((points.shares() > 0).sum())
+    if n_clusters > n_counted:
+        counted = "rows of X" if n_counted == len(points) else "rows of X with a positive weight"
+        raise ValueError(f"n_clusters must be at most the number of {counted}, n_samples={n_counted}, got {n_clusters}")
 
 
 def fill_empty(points: Points, labels: Tensor, gaps: Tensor, n_clusters: int) -> Tensor:
@@ -196,19 +218,14 @@ def seeds(
 ) -> Tensor:
     """Centres to start from, (n_clusters, d); `name` is that of the argument."""
     if isinstance(init, Tensor):
-        centres = points.generator._points(name, init, tangent=True, n_features=points.x.shape[1]).to(points.x)
+        centres = points.generator._points(name, init, n_features=points.x.shape[1]).to(points.x)
         if len(centres) != n_clusters:
             raise ValueError(f"{name} must have one row for each of {n_clusters} clusters, got {len(centres)}")
-        return centres.clone()
-    check.integer_at_least("n_clusters", n_clusters, 1)
-    shares = points.shares()
-    n_counted = int((shares > 0).sum())
-    if n_clusters > n_counted:
-        counted = "rows of X" if n_counted == len(points) else "rows of X with a positive weight"
-        raise ValueError(f"n_clusters must be at most the number of {counted}, n_samples={n_counted}, got {n_clusters}")
+        return points.generator._interior(centres.clone())
+    check_count(points, n_clusters)
     if init == "random":
-        rows = seed.choice(len(points), n_clusters, replace=False, p=shares.cpu().numpy())
-        return points.x[torch.as_tensor(rows, device=points.x.device)]
+        rows = seed.choice(len(points), n_clusters, replace=False, p=points.shares().cpu().numpy())
+        return points.as_centres(torch.as_tensor(rows, device=points.x.device))
     if init == "k-means++":
         return plus_plus(points, n_clusters, seed)
     raise ValueError(f"{name} must be 'k-means++', 'random' or an array of centres, got {init!r}")
@@ -224,9 +241,9 @@ def plus_plus(points: Points, n_clusters: int, seed: np.random.RandomState) -> T
     for generator in (points.generator, SquaredEuclidean()):
         if len(chosen) < n_clusters:
             seen = points if generator is points.generator else points.under(generator)
-            _, closest = seen.nearest(points.x[chosen])
+            _, closest = seen.nearest(points.as_centres(chosen))
             chosen = torch.cat([chosen, farther(seen, closest, n_clusters - len(chosen), seed)])
-    return points.x[torch.cat([chosen, _draw(points, points.shares(), n_clusters - len(chosen), seed)])]
+    return points.as_centres(torch.cat([chosen, _draw(points, points.shares(), n_clusters - len(chosen), seed)]))
 
 
 def farther(points: Points, closest: Tensor, count: int, seed: np.random.RandomState) -> Tensor:
@@ -241,7 +258,7 @@ def farther(points: Points, closest: Tensor, count: int, seed: np.random.RandomS
         if not mass.any():
             break
         candidates = _draw(points, mass, n_trials, seed)
-        after = torch.minimum(points.divergences(points.x[candidates]), closest[:, None])
+        after = torch.minimum(points.divergences(points.as_centres(candidates)), closest[:, None])
         best = int(points.weighted(after).sum(0).argmin())
         chosen.append(candidates[best])
         closest = after[:, best]

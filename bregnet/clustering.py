@@ -29,7 +29,8 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
 
     Minimises ``sum_i w_i D(x_i, c_label(i))`` over centres and labels by Lloyd's iteration: the mean is the best
     centre of its points under every Bregman divergence. With ``divergence="sqeuclidean"`` this is k-means as in
-    scikit-learn.
+    scikit-learn. Histograms may have zeros under "kl": a bin that is empty in a whole cluster is as good as empty in
+    its centre, and points that have it are then very far. "itakura-saito" needs positive X.
 
     Parameters
     ----------
@@ -50,7 +51,8 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         of the features. Not used with batches.
     batch_size : int, default=None
         Points of a mini-batch, for large sets: centres are then running means of random batches, until the smoothed
-        objective has not fallen for ten of them, and an iteration over all points follows. `max_iter` counts passes.
+        objective has not fallen for ten of them, and up to ten iterations over all points follow. `max_iter` counts
+        passes.
     verbose : int, default=0
         1 prints a line for each start.
     device : str or torch.device, default="auto"
@@ -139,7 +141,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         (array([[1.]]), 12.0)
         """
         features, device = self._training_points(X)
-        weights = sample_weights(sample_weight, features)
+        weights = sample_weights(sample_weight, len(features))
         runs = self._runs()
         seed = check_random_state(self.random_state)
         self._learn(features, y)
@@ -186,7 +188,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         check.verbosity(self.verbose)
         if self.batch_size is not None:
             check.integer_at_least("batch_size", self.batch_size, 1)
-        if isinstance(self.init, str) and self.init not in ("k-means++", "random"):
+        if self.init is None or (isinstance(self.init, str) and self.init not in ("k-means++", "random")):
             raise ValueError(f"init must be 'k-means++', 'random', a callable or an array, got {self.init!r}")
         drawn = callable(self.init) or isinstance(self.init, str)
         if isinstance(self.n_init, str):
@@ -242,9 +244,14 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         """
         running: RunningMeans | None = getattr(self, "_running", None)
         features, device = self._training_points(X, reset=running is None)
-        weights = sample_weights(sample_weight, features)
+        weights = sample_weights(sample_weight, len(features))
         self._runs()
-        if running is None:
+        if running is not None and len(running.centres) != self.n_clusters:
+            n_before = len(running.centres)
+            raise ValueError(f"n_clusters must stay {n_before} after the first fit, got {self.n_clusters}; fit anew")
+        if running is not None:
+            self._check_same_divergence()
+        else:
             self._learn(features, y)
             self._seed = check_random_state(self.random_state)
         divergence = self.divergence_.to(device)
@@ -256,7 +263,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         running.absorb(batch, self._seed)
         labels, divergences = nearest_centres(divergence, batch.x, running.centres)
         self.cluster_centers_ = running.centres.cpu().numpy()
-        self.labels_, self.inertia_ = labels.cpu().numpy(), batch.total(divergences)
+        self.labels_, self.inertia_ = labels.cpu().numpy(), batch.unit * batch.total(divergences)
         self.history_, self.n_iter_ = tuple(running.history), len(running.history)
         self._running = running
         return self
@@ -335,10 +342,25 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         >>> from bregnet.clustering import BregmanKMeans
         >>> BregmanKMeans(1).fit([[0.0], [2.0]]).score([[1.0], [4.0]])
         -9.0
+
+        Scores of different divergences must not be compared: a divergence that is nearly 0 everywhere would win. A
+        search over the parameters of a learner needs another measure, such as the agreement with class labels:
+
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.metrics import adjusted_rand_score, make_scorer
+        >>> from sklearn.model_selection import GridSearchCV, StratifiedKFold
+        >>> from bregnet import PBDL
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = BregmanKMeans(3, divergence=PBDL(temperature=0.3, tol=0.5), random_state=0)
+        >>> grid = {"divergence__alpha": [0.01, 0.1]}
+        >>> agreement = make_scorer(adjusted_rand_score)
+        >>> search = GridSearchCV(model, grid, scoring=agreement, cv=StratifiedKFold(2)).fit(X, y)
+        >>> bool(search.best_score_ > 0.7)
+        True
         """
         _, divergences = nearest_centres(*self._new_points(X))
         values = divergences.double().cpu().numpy()
-        weights = sample_weights(sample_weight, values)
+        weights = sample_weights(sample_weight, len(values))
         return -float(np.sum(values if weights is None else values * weights))
 
     @property

@@ -164,7 +164,7 @@ class InnerProductForm:
         >>> index = BregmanIndex("sqeuclidean")
         >>> index.add([[-1.0], [1.0]])
         >>> index.to_inner_product().encode([[0.5]]).round(3)
-        array([[0.577, 0.816]], dtype=float32)
+        array([[0.832, 0.555]], dtype=float32)
         """
         return self._queries(Q).vectors.float().cpu().numpy()
 

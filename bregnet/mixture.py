@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from bregnet import _arrays as arrays
 from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
 from bregnet._clusterer import DivergenceClusterer
-from bregnet._em import Components, Concentration, Fitted, Shares, em, log_densities, maximise
+from bregnet._em import Components, Concentration, Fitted, em, hard_shares, log_densities, maximise
 from bregnet._points import Points
 from bregnet.centres import lloyd, seeds, weighted_points
 from bregnet.divergences import BregmanDivergence
@@ -37,6 +38,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
     form of its density, without a factor that does not depend on the component: the log-likelihood is the extended
     quasi-likelihood of Nelder and Pregibon (1987). It is the right thing to maximise and to compare numbers of
     components with, under one divergence; it is not a normalised density, and not to be compared between divergences.
+    Points of sizes from 1e-16 to 1 lose their digits under "itakura-saito": scale or cut off such points.
 
     Parameters
     ----------
@@ -160,13 +162,14 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         self.weights_ = best.components.weights.cpu().numpy()
         self.means_ = best.components.means.cpu().numpy()
         self.concentrations_ = best.components.concentrations.cpu().numpy()
+        free = {"component": self.n_components, "tied": 1}  # of the concentrations, for bic: they may be set anew
+        self._n_free = free[self.concentration] if isinstance(self.concentration, str) else 0
         self.converged_ = best.converged
         self.lower_bounds_ = list(best.lower_bounds)
         self.lower_bound_ = self.lower_bounds_[-1]
         self.n_iter_ = max(1, len(self.lower_bounds_) - 1)
         if not self.converged_:
-            message = f"BregmanMixture stopped after max_iter={self.max_iter} iterations; raise max_iter or tol"
-            warnings.warn(message, ConvergenceWarning, stacklevel=2)
+            warnings.warn(f"BregmanMixture {best.status}", ConvergenceWarning, stacklevel=2)
         return self
 
     def _check_parameters(self, n_samples: int) -> int:
@@ -179,9 +182,10 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         check.at_least_zero("tol", self.tol)
         check.positive("min_dispersion", self.min_dispersion)
         check.verbosity(self.verbose)
-        if self.init_params not in INITS:
-            raise ValueError(f"init_params must be one of {', '.join(map(repr, INITS))}, got {self.init_params!r}")
-        if isinstance(self.concentration, str) and self.concentration not in ("component", "tied"):
+        check.one_of("init_params", self.init_params, INITS)
+        if isinstance(self.concentration, Real) and not isinstance(self.concentration, bool):
+            check.positive("concentration", self.concentration)
+        elif not (isinstance(self.concentration, str) and self.concentration in ("component", "tied")):
             raise ValueError(f"concentration must be 'component', 'tied' or a number, got {self.concentration!r}")
         n_init = check.integer_at_least("n_init", self.n_init, 1)
         return n_init if self.means_init is None else 1
@@ -203,8 +207,10 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
 
     def _rule(self, points: Points) -> Concentration:
         dispersion = points.values.double().mean().item() / points.x.shape[1]  # 1 / (2 beta) of one component
-        largest = 0.5 / (self.min_dispersion * (dispersion if dispersion > 0 else 1.0))
-        fixed = None if isinstance(self.concentration, str) else check.positive("concentration", self.concentration)
+        most = 1e-8 * torch.finfo(points.x.dtype).max  # beta D is finite still
+        smallest = self.min_dispersion * dispersion if dispersion > 0 else self.min_dispersion
+        largest = min(0.5 / max(smallest, 0.5 / most), most)
+        fixed = None if isinstance(self.concentration, str) else float(self.concentration)
         return Concentration(self.concentration == "tied", fixed, largest)
 
     def _start(
@@ -220,9 +226,8 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         else:
             means = seeds(points, k, "random" if self.init_params == "random_from_data" else "k-means++", seed)
         labels, _ = points.nearest(means)
-        own = torch.nn.functional.one_hot(labels, k).to(points.x)  # (n, k)
-        shares = Shares(own.sum(0), own.T @ points.x, points.values @ own)
-        nothing = Components(own.mean(0), means, means.new_full((k,), min(1.0, rule.largest)))
+        shares = hard_shares(points, labels, k)
+        nothing = Components(torch.ones_like(means[:, 0]) / k, means, means.new_full((k,), min(1.0, rule.largest)))
         start = maximise(points, shares, rule, nothing)
         if self.means_init is not None:
             start = replace(start, means=means)
@@ -313,6 +318,21 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         >>> from bregnet.mixture import BregmanMixture
         >>> round(BregmanMixture().fit([[-1.0], [1.0]]).score([[0.0], [0.0]]), 4)
         -0.9189
+
+        Scores of different divergences must not be compared: a divergence that is nearly 0 everywhere would win. A
+        search over the parameters of a learner needs another measure, such as the agreement with class labels:
+
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.metrics import adjusted_rand_score, make_scorer
+        >>> from sklearn.model_selection import GridSearchCV, StratifiedKFold
+        >>> from bregnet import PBDL
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = BregmanMixture(3, divergence=PBDL(temperature=0.3, tol=0.5), random_state=0, max_iter=500)
+        >>> grid = {"divergence__alpha": [0.01, 0.1]}
+        >>> agreement = make_scorer(adjusted_rand_score)
+        >>> search = GridSearchCV(model, grid, scoring=agreement, cv=StratifiedKFold(2)).fit(X, y)
+        >>> bool(search.best_score_ > 0.7)
+        True
         """
         return float(self.score_samples(X).mean())
 
@@ -344,6 +364,4 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
 
     def _n_parameters(self) -> int:
         n_components, n_features = self.means_.shape
-        concentrations = {"component": n_components, "tied": 1}
-        free = concentrations[self.concentration] if isinstance(self.concentration, str) else 0
-        return n_components * n_features + n_components - 1 + free
+        return n_components * n_features + n_components - 1 + self._n_free

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import faiss
 import numpy as np
 import pytest
@@ -50,6 +52,23 @@ GENERATORS = {
 every_generator = given(name=st.sampled_from(sorted(GENERATORS)), seed=st.integers(0, 9999))
 
 
+def moved(name, X, seed):
+    """The points in another place, of another size and precision, within the domain of the generator."""
+    rng = np.random.default_rng(seed + 1)
+    scale = 1.0 if name == "logistic" else 10.0 ** rng.integers(-3, 4)
+    offset = 0.0 if name == "logistic" else rng.choice([0.0, 10.0, 1000.0])
+    # ties between the pieces of a plain maximum are real ones, which rounding to single precision may break otherwise
+    single = seed % 2 and "sharp" not in name and name != "sum"
+    return (scale * (X + offset)).astype(np.float32 if single else np.float64)
+
+
+def rounding(D, X, weights):
+    """What rounding may add to the sum of divergences, in the precision of X; D computes in double precision."""
+    origin = (weights @ X / weights.sum())[None]
+    steep = (X - origin).abs() @ torch.as_tensor(D.generator.gradient(origin)).abs()[0]
+    return float(weights @ (D.paired(X, origin.expand_as(X)) + steep))
+
+
 def draw(name, seed, n=60):
     """A divergence and points in the domain of all generators, some of them repeated, with weights."""
     rng = np.random.default_rng(seed)
@@ -93,13 +112,15 @@ def test_centres_on_one_piece_are_told_apart_by_their_distance():
 
 @pytest.mark.parametrize("k", [5, 40])
 def test_many_blocks_give_what_one_gives(monkeypatch, k):
-    D, X, _ = draw("soft", 1, n=300)
+    rng = np.random.default_rng(1)
+    D = BregmanDivergence(max_affine(rng, temperature=0.3))
+    X = torch.as_tensor(rng.uniform(0.05, 0.95, (300, N_FEATURES)))
     expected = nearest_centres(D, X, X[:k])
     monkeypatch.setattr(_points, "BATCH_ELEMENTS", 400)
     monkeypatch.setattr(centres, "PART_ELEMENTS", 200)
     labels, values = nearest_centres(D, X, X[:k])
     np.testing.assert_allclose(values, expected[1], atol=1e-14)
-    assert (labels == expected[0]).double().mean() > 0.9  # repeated points are tied
+    assert torch.equal(labels, expected[0])
 
 
 @pytest.mark.parametrize("shift", [1e3, 1e6])
@@ -110,6 +131,29 @@ def test_digits_are_not_lost_far_from_zero(shift):
     far = lloyd(divergence("sqeuclidean"), X + shift, 4, seed=state(), init=X[:4] + shift, tol=0)
     assert torch.equal(near.labels, far.labels)
     assert far.inertia == pytest.approx(near.inertia, rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", sorted(set(GENERATORS) - {"logistic", "sharp", "sharp and strict", "sum"}))
+def test_divergences_from_the_mean_have_their_digits(name, dtype):
+    rng = np.random.default_rng(0)
+    f = GENERATORS[name](rng)
+    X = torch.as_tensor(rng.standard_normal((300, N_FEATURES)) + 1050).to(dtype)
+    points = Points(f.to(dtype), X)
+    exact = BregmanDivergence(f).paired(X.double(), points.origin.double().expand_as(X))
+    np.testing.assert_allclose(points.values, exact, rtol=2e4 * torch.finfo(dtype).eps, atol=0)
+
+
+def test_sizes_of_many_orders_under_itakura_saito():
+    X = torch.as_tensor(np.exp(np.random.default_rng(0).uniform(np.log(1e-18), 0, (300, 3))))
+    D = divergence("itakura-saito")
+    found = lloyd(D, X, 6, seed=state(), tol=0)
+    exact = torch.stack([D.paired(X, c.expand_as(X)) for c in found.centres], dim=1)
+    assert torch.equal(found.labels, exact.argmin(1))
+    assert (np.diff(found.history) <= 0).all()
+    assert found.history[-1] == pytest.approx(float(exact.amin(1).sum()), rel=1e-6)
+    means = torch.stack([X[found.labels == k].mean(0) for k in range(6)])
+    np.testing.assert_allclose(found.centres, means, rtol=1e-10)
 
 
 def test_single_precision():
@@ -182,19 +226,21 @@ def test_kl_on_the_simplex_equals_brute_force():
 @settings(max_examples=40, deadline=None)
 def test_the_objective_never_increases_and_the_end_is_a_fixed_point(name, seed):
     D, X, weights = draw(name, seed)
-    k = 2 + seed % 9
-    steps = [lloyd(D, X, k, seed=state(seed), weights=weights, tol=0, max_iter=m) for m in (1, 2, 3, 5, 300)]
+    X = torch.as_tensor(moved(name, X.numpy(), seed))
+    k, there, eps = 2 + seed % 9, D.to(X.dtype), torch.finfo(X.dtype).eps
+    steps = [lloyd(there, X, k, seed=state(seed), weights=weights, tol=0, max_iter=m) for m in (1, 2, 3, 5, 300)]
+    X, steps = X.double(), [replace(found, centres=found.centres.double()) for found in steps]
     values = [objective(D, X, weights, found) for found in steps]  # not the iteration's own account
-    size = 1e-12 * float(weights @ D.paired(X, (weights @ X / weights.sum()).expand_as(X)))
+    size = 30 * eps * rounding(D, X, weights)
     assert (np.diff(values) <= size).all()
     found = steps[-1]
     assert (np.diff(found.history) <= 0).all()
-    assert found.inertia == pytest.approx(values[-1], rel=1e-12, abs=size)
+    assert found.inertia == pytest.approx(values[-1], rel=1e4 * eps, abs=size)
     assert found.history[-1] == pytest.approx(values[-1], abs=size)
     assert found.n_iter < 300
 
-    own = D.paired(X, found.centres[found.labels])
-    np.testing.assert_allclose(own, D.pairwise(X, found.centres).amin(1), atol=1e-12)
+    every = torch.stack([D.paired(X, c.expand_as(X)) for c in found.centres], dim=1)
+    np.testing.assert_allclose(every[range(len(X)), found.labels], every.amin(1), rtol=1e4 * eps, atol=size)
     means = torch.stack([(weights * (found.labels == j)) @ X / (weights * (found.labels == j)).sum() for j in range(k)])
     at_means = float(weights @ D.paired(X, torch.where(means.isnan(), found.centres, means)[found.labels]))
     assert values[-1] <= at_means + size
@@ -306,19 +352,23 @@ def test_the_first_seed_is_drawn_by_weight():
 
 def test_errors_say_what_was_found_and_what_is_accepted():
     D, X = divergence("kl"), torch.rand(5, 2).double() + 0.1
-    with pytest.raises(ValueError, match="X must be positive at the tangent points of KullbackLeibler, got 0"):
-        lloyd(D, X.clone().index_fill_(0, torch.tensor(1), 0.0), 2, seed=state())
-    with pytest.raises(ValueError, match="init must be positive at the tangent points"):
-        lloyd(D, X, 2, seed=state(), init=torch.zeros(2, 2))
+    with pytest.raises(ValueError, match="X must be at least 0 for KullbackLeibler, got -1"):
+        lloyd(D, X.clone().index_fill_(0, torch.tensor(1), -1.0), 2, seed=state())
+    with pytest.raises(ValueError, match="X must be positive for ItakuraSaito, got 0"):
+        lloyd(divergence("itakura-saito"), X.clone().index_fill_(0, torch.tensor(1), 0.0), 2, seed=state())
+    with pytest.raises(ValueError, match="init must be at least 0 for KullbackLeibler, got -1"):
+        lloyd(D, X, 2, seed=state(), init=-torch.ones(2, 2))
     with pytest.raises(ValueError, match="init must have one row for each of 3 clusters, got 2"):
         lloyd(D, X, 3, seed=state(), init=X[:2])
     with pytest.raises(ValueError, match="init must be 'k-means\\+\\+', 'random' or an array of centres, got 'far'"):
         lloyd(D, X, 3, seed=state(), init="far")
     with pytest.raises(ValueError, match="n_clusters must be at most the number of rows of X, n_samples=5, got 6"):
         lloyd(D, X, 6, seed=state())
+    with pytest.raises(ValueError, match="n_clusters must be at most the number of rows of X, n_samples=5, got 6"):
+        lloyd(D, X, 6, seed=state(), init=torch.ones(6, 2))
     with pytest.raises(ValueError, match="with a positive weight, n_samples=1, got 2"):
         lloyd(D, X, 2, seed=state(), weights=torch.eye(5)[0])
-    with pytest.raises(ValueError, match="weights must be at least 0 and not all zero, got from -1 to 1"):
+    with pytest.raises(ValueError, match="weights must be finite, at least 0 and not all zero, got from -1 to 1"):
         lloyd(D, X, 2, seed=state(), weights=torch.tensor([-1.0, 1, 1, 1, 1]))
     with pytest.raises(ValueError, match=r"weights must have shape \(5,\), got \(4,\)"):
         lloyd(D, X, 2, seed=state(), weights=torch.ones(4))

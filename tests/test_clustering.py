@@ -17,10 +17,16 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from bregnet import PBDL, BregmanDivergence, KullbackLeibler, MaxAffine, divergence
 from bregnet.clustering import BregmanKMeans
 
+NOT_OF_LEARNERS = ("check_sample_weight_equivalence_on_dense_data", "check_clustering")  # no weights; fits without y
+
 
 def conventions():
     """Checks of scikit-learn, without the one that mini-batches of repeated rows are those of weighted ones."""
     full, batches = (BregmanKMeans(), BregmanKMeans(1)), BregmanKMeans(3, batch_size=20, max_iter=9)
+    learner = PBDL(n_pieces=1, tol=0.5)
+    for estimator, each in estimator_checks_generator(BregmanKMeans(3, divergence=learner)):
+        if each.func.__name__ not in NOT_OF_LEARNERS:
+            yield estimator, each
     yield from (pair for estimator in full for pair in estimator_checks_generator(estimator))
     for estimator, each in estimator_checks_generator(batches):
         if each.func.__name__ != "check_sample_weight_equivalence_on_dense_data":
@@ -201,6 +207,86 @@ def test_a_partial_fit_goes_on_from_a_fit():
     assert model.n_iter_ == 1
 
 
+def test_a_partial_fit_goes_on_with_the_same_parameters():
+    X, y = blobs(k=2)
+    model = BregmanKMeans(2, random_state=0).fit(X)
+    with pytest.raises(ValueError, match="n_clusters must stay 2 after the first fit, got 3; fit anew"):
+        model.set_params(n_clusters=3).partial_fit(X)
+    with pytest.raises(ValueError, match="divergence must stay what it was at the first fit, 'sqeuclidean', got 'kl'"):
+        model.set_params(n_clusters=2, divergence="kl").partial_fit(X)
+    model.set_params(divergence="sqeuclidean").partial_fit(X)
+    assert model.n_iter_ == 1
+    learned = BregmanKMeans(2, divergence=PBDL(n_pieces=2, tol=0.5), random_state=0).partial_fit(X, y)
+    pickle.loads(pickle.dumps(learned)).partial_fit(X)
+    with pytest.raises(ValueError, match="divergence must stay what it was at the first fit"):
+        learned.set_params(divergence__alpha=0.5).partial_fit(X)
+
+
+def test_centres_of_batches_are_means_of_their_points():
+    X, _ = make_blobs(3000, 3, centers=5, cluster_std=0.5, random_state=1)
+    model = BregmanKMeans(5, batch_size=100, random_state=0).fit(X)
+    means = [X[model.labels_ == k].mean(0) for k in range(5)]
+    np.testing.assert_allclose(model.cluster_centers_, means, rtol=1e-10)
+
+
+# --- zeros, weights of all sizes -----------------------------------------------------------------------------------
+
+
+def sparse_histograms(n=120, d=12, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, d)) * (rng.random((n, d)) < 0.5)
+    X[:, 3] = 0  # a bin that is always empty
+    X[:, 0] += 0.1
+    return X / X.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("batch_size", [None, 40])
+@pytest.mark.parametrize("init", ["k-means++", "random", "rows"])
+def test_kl_clusters_sparse_histograms(init, batch_size, dtype):
+    X = sparse_histograms().astype(dtype)
+    start = X[:4] if init == "rows" else init
+    model = BregmanKMeans(4, divergence="kl", init=start, batch_size=batch_size, random_state=0, tol=0).fit(X)
+    means = np.stack([X[model.labels_ == k].mean(0, dtype=float) for k in range(4)])
+    np.testing.assert_allclose(model.cluster_centers_, means, atol=1e-6 if dtype == np.float32 else 1e-15)
+    brute = rel_entr(X[:, None].astype(float), means).sum(2)  # inf where a mean lacks a bin
+    np.testing.assert_array_equal(model.labels_, brute.argmin(1))
+    assert model.inertia_ == pytest.approx(brute.min(1).sum(), rel=1e-5 if dtype == np.float32 else 1e-10)
+    if batch_size is None:
+        assert (np.diff(model.history_) <= 0).all()
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
+def test_zeros_and_ones_under_the_logistic_divergence():
+    X = (np.random.default_rng(0).random((80, 6)) < 0.3).astype(float)
+    model = BregmanKMeans(5, divergence="logistic", random_state=0, tol=0).fit(X)
+    means = np.stack([X[model.labels_ == k].mean(0) for k in range(5)])
+    np.testing.assert_allclose(model.cluster_centers_, means, atol=1e-15)
+    brute = (rel_entr(X[:, None], means) + rel_entr(1 - X[:, None], 1 - means)).sum(2)
+    np.testing.assert_allclose(brute.min(1)[:, None], brute[np.arange(80), model.labels_][:, None], atol=1e-12)
+    assert model.inertia_ == pytest.approx(brute.min(1).sum(), rel=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("scale", [1e-50, 1e300, 1e305])
+def test_weights_of_any_size(scale, dtype):
+    X = (blobs()[0] / 100).astype(dtype)
+    weights = np.random.default_rng(0).random(len(X))
+    one = BregmanKMeans(4, random_state=0).fit(X, sample_weight=weights)
+    other = BregmanKMeans(4, random_state=0).fit(X, sample_weight=scale * weights)
+    np.testing.assert_array_equal(one.labels_, other.labels_)
+    assert other.inertia_ == pytest.approx(scale * one.inertia_, rel=1e-5)
+    huge = BregmanKMeans(4, random_state=0).fit(X, sample_weight=np.full(len(X), 1e308))  # their sum overflows
+    np.testing.assert_array_equal(huge.labels_, BregmanKMeans(4, random_state=0).fit(X).labels_)
+
+
+def test_points_too_large_are_told():
+    X = blobs()[0]
+    for model in (BregmanKMeans(3), BregmanKMeans(3, batch_size=50)):
+        with pytest.raises(ValueError, match="X must not be so large, or spread so widely, that float64 overflows"):
+            model.fit(1e200 * X)
+
+
 # --- learning the divergence ---------------------------------------------------------------------------------------
 
 
@@ -253,6 +339,19 @@ def test_tensors_in_tensors_out():
     assert model.transform(X.astype(np.float32)).shape == (len(X), 4)
 
 
+def test_weights_that_must_not_be_written():
+    X, weights = blobs()[0], np.arange(400.0)
+    weights.flags.writeable = False
+    model = BregmanKMeans(4, random_state=0).fit(X, sample_weight=weights)
+    np.testing.assert_array_equal(model.labels_, BregmanKMeans(4, random_state=0).fit(X, None, weights.copy()).labels_)
+
+
+def test_single_precision_of_tensors_stays():
+    X = torch.as_tensor(blobs()[0])
+    for dtype, expected in ((torch.float32, np.float32), (torch.float16, np.float32), (torch.float64, np.float64)):
+        assert BregmanKMeans(4, random_state=0).fit(X.to(dtype)).cluster_centers_.dtype == expected
+
+
 def test_single_precision_stays():
     X = blobs()[0].astype(np.float32)
     model = BregmanKMeans(4, init=X[:4]).fit(X)
@@ -269,6 +368,8 @@ def test_copies_and_feature_names(batch_size):
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.transform(X), model.transform(X))
     again.partial_fit(X)
+    model_again = clone(model).fit(X).partial_fit(X)
+    np.testing.assert_array_equal(again.cluster_centers_, model_again.cluster_centers_)
     assert not hasattr(clone(model), "cluster_centers_")
     np.testing.assert_array_equal(clone(model).fit(X).labels_, model.labels_)
     assert model.get_feature_names_out().tolist() == ["bregmankmeans0", "bregmankmeans1", "bregmankmeans2"]
@@ -285,9 +386,12 @@ def test_copies_and_feature_names(batch_size):
         ({"n_clusters": 7}, ValueError, "n_clusters must be at most the number of rows of X, n_samples=6, got 7"),
         ({"divergence": "far"}, ValueError, "divergence must be one of .* got 'far'"),
         ({"divergence": 3}, TypeError, "divergence must be a BregmanDivergence, its name, .* got 3"),
-        ({"divergence": "kl"}, ValueError, "X must be positive at the tangent points of KullbackLeibler, got 0"),
+        ({"divergence": "kl"}, ValueError, "X must be at least 0 for KullbackLeibler, got -1"),
+        ({"divergence": "itakura-saito"}, ValueError, "X must be positive for ItakuraSaito, got 0"),
         ({"divergence": divergence("mahalanobis", matrix=np.eye(3))}, ValueError, "for the 2 features of X, got .* 3"),
         ({"init": "far"}, ValueError, r"init must be 'k-means\+\+', 'random', a callable or an array, got 'far'"),
+        ({"init": None}, ValueError, r"init must be 'k-means\+\+', 'random', a callable or an array, got None"),
+        ({"init": np.zeros((7, 2)), "n_clusters": 7}, ValueError, "n_clusters must be at most the number of rows of X"),
         ({"init": np.zeros((2, 2))}, ValueError, "init must have one row for each of 3 clusters, got 2"),
         ({"init": np.zeros((3, 1))}, ValueError, r"init must have shape \(n_points, 2\), got \(3, 1\)"),
         ({"init": [["a", "b"]] * 3}, TypeError, "init must hold real numbers"),
@@ -313,6 +417,8 @@ def test_inputs_are_checked():
         model.predict(X)
     with pytest.raises(ValueError, match=r"sample_weight must have shape \(400,\), got \(3,\)"):
         model.fit(X, sample_weight=[1.0, 2.0, 3.0])
+    with pytest.raises(TypeError, match="sample_weight must hold real numbers, got dtype <U1"):
+        model.fit(X, sample_weight=["a"] * 400)
     with pytest.raises(
         ValueError, match="sample_weight must be finite, at least 0 and not all zero, got from -1 to -1"
     ):

@@ -1,5 +1,6 @@
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,14 +17,19 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bregnet import PBDL, BregmanDivergence, KullbackLeibler, SquaredEuclidean
+from bregnet import PBDL, BregmanDivergence, ItakuraSaito, KullbackLeibler, SquaredEuclidean, _em
+from bregnet._em import Components, Concentration, em
+from bregnet._points import Points
+from bregnet.clustering import BregmanKMeans
 from bregnet.mixture import BregmanMixture
-from tests.test_centres import GENERATORS, every_generator
+from tests.test_centres import GENERATORS, every_generator, moved, rounding
+from tests.test_clustering import sparse_histograms
 
 
-@parametrize_with_checks([BregmanMixture(), BregmanMixture(3)])
+@parametrize_with_checks([BregmanMixture(), BregmanMixture(3), BregmanMixture(3, divergence=PBDL(n_pieces=1, tol=0.5))])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
@@ -81,6 +87,95 @@ def test_digits_are_not_lost_far_from_zero():
     assert far.lower_bound_ == pytest.approx(near.lower_bound_, rel=1e-9)
 
 
+@pytest.mark.parametrize("name", ["sqeuclidean", "kl", "itakura-saito", "kl + sqeuclidean"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_digits_are_not_lost_far_from_zero_in_any_precision(name, dtype):
+    generators = {"sqeuclidean": SquaredEuclidean(), "kl": KullbackLeibler(), "itakura-saito": ItakuraSaito()}
+    D = sum(generators[part] for part in name.split(" + "))
+    X = (np.random.default_rng(0).normal(size=(2000, 8)) + 1050).astype(dtype)
+    model = BregmanMixture(1, divergence=D).fit(X)
+    exact = BregmanDivergence(D).paired(X.astype(float), np.broadcast_to(X.mean(0, dtype=float), X.shape))
+    beta = 8 / 2 / exact.mean()
+    assert model.concentrations_[0] == pytest.approx(beta, rel=1e-4)
+    assert model.lower_bound_ == pytest.approx(4 * np.log(beta / np.pi) - 4, abs=1e-3)
+    other = BregmanMixture(3, divergence=D, random_state=0, tol=1e-5, max_iter=1000).fit(X)
+    assert other.lower_bound_ == pytest.approx(model.lower_bound_, abs=0.1)  # there are no clusters to be found
+    assert other.lower_bound_ == pytest.approx(by_definition_in_double(other, X), abs=0.02)
+
+
+def by_definition_in_double(model, X):
+    """Mean log p(x), from divergences with all their digits."""
+    beta, d = model.concentrations_.astype(float), X.shape[1]
+    means = model.means_.astype(float)
+    D = np.stack([model.divergence_.paired(X.astype(float), np.broadcast_to(m, X.shape)) for m in means], axis=1)
+    with np.errstate(divide="ignore"):  # a component may have no weight
+        logs = np.log(model.weights_) + d / 2 * np.log(beta / np.pi) - beta * D
+    return logsumexp(logs, axis=1).mean()
+
+
+@pytest.mark.parametrize("concentration", ["component", "tied"])
+def test_sparse_histograms(concentration):
+    X = sparse_histograms(300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = BregmanMixture(3, divergence="kl", concentration=concentration, random_state=0, max_iter=500).fit(X)
+    assert (np.diff(model.lower_bounds_) >= 0).all()
+    assert model.lower_bound_ == pytest.approx(by_definition_in_double(model, X), abs=1e-8)
+    shares = model.predict_proba(X)
+    np.testing.assert_allclose(model.means_, (shares.T @ X) / shares.sum(0)[:, None], atol=1e-2)
+
+
+def test_the_spread_of_a_tight_component_has_its_digits():
+    rng = np.random.default_rng(0)
+    X = np.r_[1e-3 * rng.standard_normal((50, 2)), 1e3 + 1e-3 * rng.standard_normal((50, 2))]
+    model = BregmanMixture(2, min_dispersion=1e-30, random_state=0).fit(X)
+    near = model.means_[:, 0].argmin()
+    exact = 0.5 / ((X[:50] - X[:50].mean(0)) ** 2).mean()
+    assert model.concentrations_[near] == pytest.approx(exact, rel=1e-9)  # 1e-12 of the squares from the middle
+
+
+def test_a_drop_beyond_rounding_has_not_converged(monkeypatch):
+    X = positive()
+    points = Points(SquaredEuclidean(), torch.as_tensor(X))
+    rule = Concentration(False, None, 1e6)
+    start = Components(torch.tensor([1.0]).double(), torch.as_tensor(X[:1]), torch.tensor([1.0]).double())
+    assert em(points, start, rule, 10, 0.0).converged
+    monkeypatch.setattr(_em, "maximise", lambda points, shares, rule, before: replace(before, means=before.means + 1))
+    found = em(points, start, rule, 10, 0.0)
+    assert not found.converged
+    assert "fell by" in found.status
+    assert len(found.lower_bounds) == 1
+
+
+def test_points_too_large_are_told():
+    for D in ("sqeuclidean", "kl"):
+        with pytest.raises(ValueError, match="X must not be so large, or spread so widely, that float64 overflows"):
+            BregmanMixture(2, divergence=D).fit(1e200 * positive())
+
+
+def test_divergences_next_to_nothing_in_single_precision():
+    X = np.random.default_rng(0).random((40, 2)).astype(np.float32)
+    model = BregmanMixture(2, divergence=1e-36 * SquaredEuclidean(), random_state=0, max_iter=500).fit(X)
+    plain = BregmanMixture(2, concentration=float(model.concentrations_.min() * 1e-36)).fit(X)
+    assert np.isfinite([model.lower_bound_, plain.lower_bound_]).all()
+    assert np.isfinite(model.concentrations_).all()
+
+
+def test_a_target_is_required_where_the_learner_needs_one():
+    assert get_tags(BregmanMixture(divergence=PBDL())).target_tags.required
+    assert get_tags(BregmanKMeans(divergence=PBDL())).target_tags.required
+    assert not get_tags(BregmanMixture()).target_tags.required
+    assert not get_tags(BregmanKMeans(divergence="kl")).target_tags.required
+
+
+def test_bic_is_that_of_the_fit():
+    X, _ = blobs()
+    model = BregmanMixture(3, random_state=0).fit(X)
+    before = model.bic(X)
+    assert model.set_params(concentration="tied").bic(X) == before
+    assert model.set_params(concentration=2.0).aic(X) == pytest.approx(-2 * len(X) * model.score(X) + 2 * (9 + 2 + 3))
+
+
 def test_each_step_is_scikit_learns():
     X, _ = blobs()
     with pytest.warns(ConvergenceWarning, match="stopped after max_iter=1 iterations"):
@@ -135,21 +230,26 @@ def test_the_fit_is_a_maximum_of_the_likelihood(concentration):
 @settings(max_examples=40, deadline=None)
 def test_the_likelihood_never_decreases(name, seed):
     rng = np.random.default_rng(seed)
-    D, X = BregmanDivergence(GENERATORS[name](rng)), positive(seed=seed)
+    D, X = BregmanDivergence(GENERATORS[name](rng)), moved(name, positive(seed=seed), seed)
     X[:10] = X[10:20]
     k, rule = 1 + seed % 5, ["component", "tied", 3.0][seed % 3]
-    bounds = []
+    bounds, sizes = [], []
     for n_iter in (1, 2, 4, 8, 400):
-        model = BregmanMixture(k, divergence=D, concentration=rule, tol=0, max_iter=n_iter, random_state=seed)
+        there = D.to(torch.as_tensor(X).dtype)
+        model = BregmanMixture(k, divergence=there, concentration=rule, tol=0, max_iter=n_iter, random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(X)
-        bounds.append(by_definition(model, X).mean())  # not EM's own account
-        assert bounds[-1] == pytest.approx(model.lower_bound_, abs=1e-8)
+        model.divergence_ = D
+        bounds.append(by_definition_in_double(model, X))  # not EM's own account
+        there, each = torch.as_tensor(X).double(), torch.full((len(X),), 1 / len(X)).double()
+        relative = 1 + float(model.concentrations_.max()) * rounding(D, there, each)
+        sizes.append(30 * float(np.finfo(X.dtype).eps) * relative)
+        assert bounds[-1] == pytest.approx(model.lower_bound_, abs=sizes[-1])
         assert (np.diff(model.lower_bounds_) >= 0).all()
-    assert (np.diff(bounds) >= -1e-9).all()
-    np.testing.assert_allclose(model.predict_proba(X).sum(1), 1)
-    assert model.weights_.sum() == pytest.approx(1)
+    assert (np.diff(bounds) >= -np.maximum(sizes[1:], sizes[:-1])).all()
+    assert model.converged_ or model.n_iter_ == 400
+    assert model.weights_.sum() == pytest.approx(1, rel=1e-5)
 
 
 def test_number_of_components_by_bic():
@@ -256,7 +356,9 @@ def test_scaling_the_divergence_scales_the_concentrations(weight):
     [
         ({"n_components": 0}, ValueError, "n_components must be at least 1, got 0"),
         ({"n_components": 7}, ValueError, "n_components must be at most the number of rows of X, n_samples=6, got 7"),
-        ({"divergence": "kl"}, ValueError, "X must be positive at the tangent points of KullbackLeibler, got 0"),
+        ({"divergence": "kl"}, ValueError, "X must be at least 0 for KullbackLeibler, got -1"),
+        ({"concentration": None}, ValueError, "concentration must be 'component', 'tied' or a number, got None"),
+        ({"init_params": np.zeros((3, 2))}, ValueError, "init_params must be one of 'kmeans', .* got array"),
         ({"concentration": "full"}, ValueError, "concentration must be 'component', 'tied' or a number, got 'full'"),
         ({"concentration": -1.0}, ValueError, "concentration must be positive and finite, got -1.0"),
         ({"init_params": "far"}, ValueError, "init_params must be one of 'kmeans', .* got 'far'"),
