@@ -13,6 +13,7 @@ from torch import Tensor
 from bregnet.centres import lloyd, nearest_centres
 from bregnet.engines.gallery import Found, Gallery
 from bregnet.engines.lift import Queries
+from bregnet.engines.threads import in_threads
 from bregnet.engines.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -131,9 +132,19 @@ class CellEngine:
 
         Where there are no more rows they are -1, and the least is minus infinity.
         """
-        scores, rows = self.lists.search(queries.vectors.float().numpy(), count, params=_probing(nprobe))
-        found = torch.as_tensor(rows)
-        return found, torch.where(found[:, -1] < 0, -torch.inf, torch.as_tensor(scores)[:, -1])
+        import faiss
+
+        vectors = queries.vectors.float().numpy()
+        rows = torch.empty(len(queries), count, dtype=torch.int64)
+        worst = torch.empty(len(queries), dtype=torch.float32)
+
+        def answer(part: slice) -> None:
+            faiss.omp_set_num_threads(1)  # of this thread alone
+            scores, found = self.lists.search(vectors[part], count, params=_probing(nprobe))
+            rows[part], worst[part] = torch.as_tensor(found), torch.as_tensor(scores)[:, -1]
+
+        in_threads(answer, len(queries))
+        return rows, torch.where(rows[:, -1] < 0, -torch.inf, worst)
 
     def _rows_above(self, query: Queries, least: float, nprobe: int) -> Tensor:
         """Items of the nearest cells whose inner product with one query is at least `least`."""

@@ -9,8 +9,8 @@ from bregnet.engines.gallery import Found, Gallery
 from bregnet.engines.lift import Queries
 from bregnet.engines.vectors import Vectors
 
-SCORES = 1 << 23  # inner products held at once
-SCORE_QUERIES = 32  # their inner products stay in the cache until the best are found
+SCORES = 1 << 25  # inner products held at once
+SCORE_QUERIES = 128
 GROUP = 64  # items of which the best is looked for first
 
 
@@ -78,13 +78,14 @@ class FlatEngine:
         """Rows (m, count) of the largest inner products, and the least of these (m,)."""
         coarse, long = self.vectors.coarse, self.vectors.long
         step = max(1, min(SCORE_QUERIES, SCORES // len(coarse)))
+        room = coarse.new_empty(min(step, len(vectors)), len(coarse))  # fresh memory costs as much as products
         parts = []
         for part in vectors.split(step):
-            scores = part @ coarse.T
+            scores = torch.mm(part, coarse.T, out=room[: len(part)])
             scores[:, long] = -torch.inf
             parts.append(_largest(scores, count))
-        rows, worst = zip(*parts, strict=True)
-        return torch.cat(rows), torch.cat(worst)
+        places, worst = zip(*parts, strict=True)
+        return torch.cat(places), torch.cat(worst)
 
 
 def _largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import torch
@@ -13,10 +11,10 @@ from torch import Tensor
 from bregnet.divergences import BregmanDivergence
 from bregnet.engines.flat import FlatEngine
 from bregnet.engines.gallery import GATHERED, ULPS, Found, Gallery, nearest_first, rounded
+from bregnet.engines.threads import in_threads
 from bregnet.functions import MaxAffine
 from bregnet.generators import Generator, GeneratorSum
 
-QUERIES_A_THREAD = 64  # at least: below, a thread costs more than it saves
 SMALL_BOWL = 0.02  # share of the divergence that may come from a quadratic, for lists to be worth while
 
 
@@ -119,7 +117,7 @@ class PieceEngine:
             parts = [[each[part].numpy() for each in group] for group in (asked, (values, rows, counts))]
             walk(*parts[0], *(each.numpy() for each in lists), *parts[1])
 
-        _in_threads(answer, len(queries))
+        in_threads(answer, len(queries))
         back = order.argsort()
         found, counts = Found(values[back], rows[back]), counts[back]
         short = (counts < k).nonzero()[:, 0]
@@ -194,15 +192,3 @@ def _expect_sharp(gallery: Gallery) -> Sharp:
     if sharp is None:
         raise ValueError(f"lists of pieces need a MaxAffine without temperature, got {gallery.divergence.generator!r}")
     return sharp
-
-
-def _in_threads(answer: Callable[[slice], None], n_queries: int) -> None:
-    """Answer all queries, in as many threads as torch would use."""
-    n_threads = max(1, min(torch.get_num_threads(), n_queries // QUERIES_A_THREAD))
-    step = -(-n_queries // n_threads)
-    parts = [slice(start, start + step) for start in range(0, n_queries, step)]
-    if len(parts) == 1:
-        answer(parts[0])
-    else:
-        with ThreadPoolExecutor(len(parts)) as pool:
-            list(pool.map(answer, parts))
