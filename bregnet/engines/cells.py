@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TRAINING_ITEMS = 50  # for each cell
 TRAINING_ROUNDS = 10
-QUERIES_A_BATCH = 1024
+QUERIES_A_BATCH = 2048
 FILLED = 1 << 16  # items put into lists at once
 
 
@@ -46,6 +46,7 @@ class CellEngine:
         self, vectors: Vectors, centres: Tensor, lists: faiss.IndexIVFFlat | None = None, *, in_file: bool = False
     ) -> None:
         self.vectors, self.centres, self._in_file = vectors, centres, in_file
+        self._centre_vectors = vectors.lift.items(centres).float()
         self.lists = self._empty_lists() if lists is None else lists
         self._fill()
 
@@ -134,7 +135,10 @@ class CellEngine:
         """
         import faiss
 
-        vectors = queries.vectors.float().numpy()
+        asked = queries.vectors.float()
+        # queries that visit the same cells, one after the other, find them in the cache
+        order = (asked @ self._centre_vectors.T).argmax(1).argsort()
+        vectors = asked[order].numpy()
         rows = torch.empty(len(queries), count, dtype=torch.int64)
         worst = torch.empty(len(queries), dtype=torch.float32)
 
@@ -144,7 +148,8 @@ class CellEngine:
             rows[part], worst[part] = torch.as_tensor(found), torch.as_tensor(scores)[:, -1]
 
         in_threads(answer, len(queries))
-        return rows, torch.where(rows[:, -1] < 0, -torch.inf, worst)
+        back = order.argsort()
+        return rows[back], torch.where(rows[:, -1] < 0, -torch.inf, worst)[back]
 
     def _rows_above(self, query: Queries, least: float, nprobe: int) -> Tensor:
         """Items of the nearest cells whose inner product with one query is at least `least`."""
@@ -158,7 +163,7 @@ class CellEngine:
         import faiss  # slow to import
 
         centres = faiss.IndexFlatIP(self.vectors.width)
-        centres.add(self.vectors.lift.items(self.centres).float().numpy())
+        centres.add(self._centre_vectors.numpy())
         lists = faiss.IndexIVFFlat(centres, self.vectors.width, self.n_cells, faiss.METRIC_INNER_PRODUCT)
         lists.is_trained = True
         return lists
