@@ -13,7 +13,7 @@ from bregnet import (
 )
 
 # values that differ by less, as a share of what was added up to them, tie; between the two either order is right
-SAME, OTHER = 1e-14, 1e-11
+SAME, OTHER = 2e-16, 1e-11
 
 
 def max_affine(seed, n_features, n_pieces=12, **parameters):
