@@ -361,6 +361,20 @@ class TestCells:
             thread.join()
         assert not failures
 
+    def test_items_added_later_may_be_much_larger(self):
+        X = points(0, 300, 3)
+        index = index_of("sqeuclidean", X[:200], kind="ivf", n_cells=8, nprobe=8, random_state=0)
+        index.search(X[:1], 1)
+        index.add(X[200:] * 1e25)  # all vectors are scaled anew
+        everything = np.r_[X[:200], X[200:] * 1e25]
+        found = index.search(everything[150:250], 3)
+        assert_nearest(index.divergence, "right", everything, np.arange(300), everything[150:250], found, 3)
+
+    def test_searching_leaves_the_threads_of_faiss_as_they_were(self):
+        before = faiss.omp_get_max_threads()
+        index_of("kl", points(0, 500, 3), kind="ivf", random_state=0).search(points(1, 1, 3), 3)
+        assert faiss.omp_get_max_threads() == before
+
     def test_small_cells_still_give_k_items(self):
         X = points(0, 40, 3)
         index = index_of("kl", X, kind="ivf", n_cells=20, nprobe=1, random_state=0)

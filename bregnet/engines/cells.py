@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -84,8 +84,10 @@ class CellEngine:
         """With the items that the gallery has more than before; cells stay as they are."""
         import faiss
 
-        lists: Any = None if self._in_file else faiss.clone_index(self.lists)  # others may be searching
-        return CellEngine(self.vectors.extended(gallery), self.centres, lists)
+        vectors, lists = self.vectors.extended(gallery), None
+        if vectors.lift is self.vectors.lift and not self._in_file:
+            lists = cast("faiss.IndexIVFFlat", faiss.clone_index(self.lists))  # others may be searching
+        return CellEngine(vectors, self.centres, lists)
 
     def kept(self, gallery: Gallery, rows: Tensor) -> CellEngine:
         """With some of the rows, which are the gallery now; cells stay as they are."""
@@ -143,8 +145,12 @@ class CellEngine:
         worst = torch.empty(len(queries), dtype=torch.float32)
 
         def answer(part: slice) -> None:
-            faiss.omp_set_num_threads(1)  # of this thread alone
-            scores, found = self.lists.search(vectors[part], count, params=_probing(nprobe))
+            before = faiss.omp_get_max_threads()  # of this thread alone
+            faiss.omp_set_num_threads(1)
+            try:
+                scores, found = self.lists.search(vectors[part], count, params=_probing(nprobe))
+            finally:
+                faiss.omp_set_num_threads(before)
             rows[part], worst[part] = torch.as_tensor(found), torch.as_tensor(scores)[:, -1]
 
         in_threads(answer, len(queries))

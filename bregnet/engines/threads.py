@@ -19,5 +19,8 @@ def in_threads(answer: Callable[[slice], None], n_queries: int) -> None:
     n_threads = max(1, min(torch.get_num_threads(), n_queries // QUERIES_A_THREAD))
     step = -(-n_queries // n_threads)
     parts = [slice(start, start + step) for start in range(0, n_queries, step)]
-    with ThreadPoolExecutor(max(1, len(parts))) as pool:
+    if len(parts) == 1:
+        answer(parts[0])
+        return
+    with ThreadPoolExecutor(len(parts)) as pool:
         list(pool.map(answer, parts))
