@@ -1,25 +1,15 @@
-"""Reading the sets of the paper from $BREGNET_DATA."""
+"""The sets of the paper from $BREGNET_DATA, and made-up ones."""
 
 from __future__ import annotations
 
-import csv
-import gzip
 import os
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-import torch
 from sklearn.model_selection import StratifiedKFold
 
-
-class Split(NamedTuple):
-    """Training and test part, features scaled as in the paper."""
-
-    X: np.ndarray
-    y: np.ndarray
-    X_test: np.ndarray
-    y_test: np.ndarray
+from bregnet.datasets import Fold as Split
+from bregnet.datasets import load, paper_folds
 
 
 def data_home() -> Path | None:
@@ -30,53 +20,24 @@ def data_home() -> Path | None:
 
 def first_fold(name: str, home: Path) -> Split:
     """The first of the paper's five folds of a regression set, or its fixed split."""
-    X, y, test = _read(name, home)
-    if test is None:
-        order = torch.randperm(len(X), generator=torch.Generator().manual_seed(0)).numpy()
-        test = np.zeros(len(X), dtype=bool)
-        test[order[: len(X) // 5]] = True
-    return _scaled(X, y, test)
+    return paper_folds(name, data_home=home)[0]
 
 
 def class_folds(name: str, home: Path) -> list[Split]:
     """Five stratified folds of a classification set, labels as integers."""
-    return stratified_folds(*class_data(name, home), 5)
+    return paper_folds(name, data_home=home)
 
 
 def class_data(name: str, home: Path) -> tuple[np.ndarray, np.ndarray]:
     """Features as they are and labels as integers."""
-    X, y, _ = _read(name, home)
-    return X, y.astype(int)
+    found = load(name, data_home=home)
+    return found.data, found.target
 
 
 def stratified_folds(X: np.ndarray, y: np.ndarray, n_folds: int) -> list[Split]:
     """Folds with the classes in the same shares, shuffled with seed 0."""
-    folds = []
-    for _, rows in StratifiedKFold(n_folds, shuffle=True, random_state=0).split(X, y):
-        test = np.zeros(len(X), dtype=bool)
-        test[rows] = True
-        folds.append(_scaled(X, y, test))
-    return folds
-
-
-def _read(name: str, home: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Features, (first) target, and which rows are for testing where the set has a fixed split."""
-    with gzip.open(home / f"{name}.csv.gz", "rt", newline="") as file:
-        rows = list(csv.DictReader(file))
-    columns = [c for c in rows[0] if c != "split" and not c.startswith("target")]
-    target = "target" if "target" in rows[0] else "target_1"
-    X = np.array([[float(row[c]) for c in columns] for row in rows])
-    y = np.array([float(row[target]) for row in rows])
-    test = np.array([row["split"] == "test" for row in rows]) if "split" in rows[0] else None
-    return X, y, test
-
-
-def _scaled(X: np.ndarray, y: np.ndarray, test: np.ndarray) -> Split:
-    """Centred by the training mean, divided by the mean absolute deviation of the training part."""
-    centre = X[~test].mean(0)
-    scale = np.maximum(np.abs(X[~test] - centre).mean(0), 1e-5)
-    X = (X - centre) / scale
-    return Split(X[~test], y[~test], X[test], y[test])
+    parts = StratifiedKFold(n_folds, shuffle=True, random_state=0).split(X, y)
+    return [Split.scaled(X, y, np.isin(np.arange(len(X)), rows)) for _, rows in parts]
 
 
 def latent_classes(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

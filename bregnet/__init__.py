@@ -1,5 +1,6 @@
 """Metric learning and retrieval with Bregman divergences, and convex regression on the same solver."""
 
+from bregnet import datasets
 from bregnet._version import __version__
 from bregnet.admm.result import Check, Result
 from bregnet.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
@@ -38,5 +39,6 @@ __all__ = [
     "KullbackLeibler",
     "ItakuraSaito",
     "Logistic",
+    "datasets",
     "__version__",
 ]

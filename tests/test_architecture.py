@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parent.parent / "bregnet"
 LAYERS = [
     {"_version", "_validation", "_arrays", "_compiling", "partition"},
     {"generators", "metrics", "calibration", "_files"},
-    {"classical", "_points"},
+    {"classical", "_points", "datasets"},
     {"functions", "divergences"},
     {"_states", "_learned", "centres"},
     {"_minibatch", "_em", "engines", "admm"},

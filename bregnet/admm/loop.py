@@ -57,6 +57,8 @@ class Options:
         1 shows a progress bar.
     callback : callable or None
         Called with every :class:`Check`; returning True stops the fit.
+    monitor : callable or None
+        Called with every :class:`Check` and the best pieces so far, (Q, K, d + 1); returning True stops the fit.
     """
 
     tol: float = 1e-2
@@ -68,6 +70,7 @@ class Options:
     interior_size: int | None = None
     verbose: int = 0
     callback: Callable[[Check], bool | None] | None = None
+    monitor: Callable[[Check, Tensor], bool | None] | None = None
 
 
 @dataclass
@@ -240,6 +243,8 @@ class _Tracker:
         self.history.append(check)
         if self._options.callback is not None:
             self.stopped = bool(self._options.callback(check))
+        if self._options.monitor is not None:
+            self.stopped |= bool(self._options.monitor(check, self.pieces))
         if self._bar is not None:
             self._bar.update(iteration - self._bar.n)
             self._bar.set_postfix_str(f"gap {100 * self.gap:.3g}% (goal {100 * self._options.tol:.3g}%)")
