@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import KFold, StratifiedKFold
 
 from bregnet.datasets import Fold as Split
 from bregnet.datasets import load, paper_folds
+
+Inner: TypeAlias = KFold | StratifiedKFold
 
 
 def data_home() -> Path | None:
@@ -51,3 +54,15 @@ def latent_classes(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     classes, clouds = rng.integers(n_classes, size=n), rng.integers(n_clouds, size=n)
     latent = centres[classes, clouds] + spread[classes, clouds] * rng.standard_normal((n, n_latent))
     return latent @ seen + 0.3 * rng.standard_normal((n, d)), classes
+
+
+def inner_folds(y: np.ndarray, *, classify: bool, blocks: bool) -> Inner:
+    """Five folds for choosing parameters, made as those for testing are.
+
+    Blocks of rows that follow each other where the set's own split is by time or person; else shuffled, and
+    stratified where every class has enough rows.
+    """
+    if blocks:
+        return KFold(5)
+    stratify = classify and np.unique(y, return_counts=True)[1].min() >= 5
+    return (StratifiedKFold if stratify else KFold)(5, shuffle=True, random_state=0)

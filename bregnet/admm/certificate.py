@@ -23,7 +23,8 @@ from torch import Tensor
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.kernels import Pairs
 
-GATHER_ELEMENTS = 1 << 22  # numbers gathered at once when walking the pairs
+GATHER_ELEMENTS = 1 << 22  # numbers held at once when walking the pairs
+DENSE_SHARE = 0.01  # of all pairs: with more, a matrix product for all is cheaper than gathering some
 BLOCK_MAX_DIMENSION = 40  # beyond, the preconditioner is diagonal
 RIDGE = 1e-4  # of the mean diagonal: pieces with hardly any multiplier cannot be moved and must not blow up
 LARGEST_GROWTH = 3.0  # a multiplier at most quadruples in one repair
@@ -78,11 +79,24 @@ class PairOperator:
         """(u_k - u_c(j)).xh_j on the pairs."""
         geometry = self.geometry
         fitted = geometry.fitted(pieces)
+        if len(pairs.rows) > DENSE_SHARE * geometry.n_pieces * geometry.n_points:
+            return self._values_by_row(pairs, pieces) - fitted[pairs.columns]
         out = torch.empty_like(pairs.values)
         for chunk in self._chunks(pairs):
             columns = pairs.columns[chunk]
             value = (pieces[pairs.rows[chunk]] * geometry.lifted[columns]).sum(1)
             out[chunk] = value - fitted[columns]
+        return out
+
+    def _values_by_row(self, pairs: Pairs, pieces: Tensor) -> Tensor:
+        """u_k.xh_j on the pairs, which come row by row, from the values of all pieces, some at a time."""
+        step = max(1, GATHER_ELEMENTS // self.geometry.n_points)
+        firsts = torch.arange(0, len(pieces) + step, step, device=pieces.device)
+        ends = torch.searchsorted(pairs.rows, firsts).tolist()
+        out = torch.empty_like(pairs.values)
+        for part, first, begin, end in zip(pieces.split(step), firsts, ends[:-1], ends[1:], strict=False):
+            values = part @ self.geometry.lifted.T
+            out[begin:end] = values[pairs.rows[begin:end] - first, pairs.columns[begin:end]]
         return out
 
     def stationarity(self, point: DualPoint) -> Tensor:
