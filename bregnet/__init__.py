@@ -11,6 +11,7 @@ from bregnet.generators import Generator, GeneratorSum
 from bregnet.index import BregmanIndex
 from bregnet.metric_learning import PBDL
 from bregnet.mixture import BregmanMixture
+from bregnet.model_selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
 from bregnet.neighbors import BregmanKNeighborsClassifier, BregmanKNeighborsRegressor, BregmanNearestNeighbors
 from bregnet.ranking import BregmanRanker
 from bregnet.regression import ConvexRegressor, DCRegressor
@@ -19,6 +20,9 @@ __all__ = [
     "PBDL",
     "ConvexRegressor",
     "DCRegressor",
+    "PBDLCV",
+    "ConvexRegressorCV",
+    "DCRegressorCV",
     "Check",
     "Result",
     "BregmanDivergence",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from bregnet import _validation as check
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.loop import Options, State
-from bregnet.admm.result import Result
+from bregnet.admm.result import Check, Result
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,16 @@ class _Warm:
         return torch.equal(known, points)
 
 
+class Watch(Protocol):
+    """Who looks at a fit while it runs."""
+
+    decides: bool  # whether it ends the fit by what it sees
+
+    def __call__(self, check: Check, view: Callable[[float], Any]) -> bool:
+        """Take a look, `view` being the fitted estimator by its temperature; True ends the fit."""
+        ...
+
+
 class SolverEstimator(BaseEstimator):
     """An estimator whose fit is one run of the solver; subclasses have the constructor parameters named here."""
 
@@ -105,6 +115,7 @@ class SolverEstimator(BaseEstimator):
     random_state: int | np.random.RandomState | None
 
     _warm: _Warm | None = None
+    _watch: Watch | None = None
     _own_piece_points = 4000  # n_pieces="auto": up to here every point has its own piece
     _auto_cells = 1000  # and pieces beyond
 
@@ -117,6 +128,18 @@ class SolverEstimator(BaseEstimator):
             verbose=check.verbosity(self.verbose),
             callback=check.callback(self.callback),
         )
+
+    def _watched(self, options: Options, view: Callable[[Tensor, float], Any]) -> Options:
+        """Let who watches a fit see, at every check, this estimator as if fitted with the best pieces so far.
+
+        `view` makes it from pieces and a temperature. A watcher that decides when the fit ends has no need of tight
+        bounds, and little is spent on them.
+        """
+        watch = self._watch
+        if watch is None:
+            return options
+        repairs = 0 if watch.decides else options.repairs
+        return replace(options, repairs=repairs, monitor=lambda check, pieces: watch(check, lambda t: view(pieces, t)))
 
     def _penalty_level(self, units: Standardisation, device: torch.device) -> Tensor:
         """alpha_l in the solver's coordinates: alpha acts on the original slopes where nothing is standardised."""
@@ -162,4 +185,5 @@ class SolverEstimator(BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__().copy()
         state["_warm"] = None  # the state matrix of a warm start is large and of no use elsewhere
+        state.pop("_watch", None)
         return state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
@@ -28,6 +29,16 @@ def at_least_zero(name: str, value: Any) -> float:
     if not (number >= 0 and math.isfinite(number)):
         raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
     return number
+
+
+def numbers(name: str, values: Any, each: Callable[[str, Any], float]) -> tuple[float, ...]:
+    """At least one number, every one of which `each` accepts."""
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise TypeError(f"{name} must be a sequence of numbers, got {values!r}")
+    found = tuple(each(f"each of {name}", value) for value in values)
+    if not found:
+        raise ValueError(f"{name} must hold at least one number, got none")
+    return found
 
 
 def booleans(name: str, values: Any, length: int) -> np.ndarray:

@@ -227,8 +227,8 @@ class DifferenceOfConvex:
 
     Parameters
     ----------
-    convex, concave : MaxAffine
-        The function that is added and the one that is taken away.
+    convex, concave : Generator
+        The function that is added and the one that is taken away, such as :class:`MaxAffine` or sums of them.
 
     Examples
     --------
@@ -238,7 +238,7 @@ class DifferenceOfConvex:
     array([ 1. ,  0.5, -1. ])
     """
 
-    def __init__(self, convex: MaxAffine, concave: MaxAffine) -> None:
+    def __init__(self, convex: Generator, concave: Generator) -> None:
         if convex.n_features != concave.n_features:
             raise ValueError(
                 f"convex and concave must have the same features, got {convex.n_features} and {concave.n_features}"
@@ -250,7 +250,7 @@ class DifferenceOfConvex:
         return f"DifferenceOfConvex({self.convex!r}, {self.concave!r})"
 
     @property
-    def n_features(self) -> int:
+    def n_features(self) -> int | None:
         """Number of features."""
         return self.convex.n_features
 

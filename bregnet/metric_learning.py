@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -144,6 +145,9 @@ class PBDL(SolverEstimator):
     >>> model.is_similar(X[:2], X[[1, -1]])
     array([ True, False])
     """
+
+    function_: MaxAffine
+    divergence_: BregmanDivergence
 
     _own_piece_points = 1500
     _auto_cells = 400
@@ -330,16 +334,26 @@ class PBDL(SolverEstimator):
         if state is not None and not state.suits(supervision.entries):
             state = None
         problem = BregmanLearning(geometry, Penalty(level), supervision)
-        solution = solve(problem, options, start=state)
+        scale = units.unit if self.standardize else np.ones_like(units.unit)
 
+        def view(pieces: Tensor, temperature: float) -> PBDL:
+            """What this learner were, had it learned these pieces."""
+            seen = copy(self)
+            slopes, intercepts = units.original(pieces[0].cpu().numpy(), level=0.0)
+            curvature = strictness / scale / scale
+            function = MaxAffine(slopes, intercepts, temperature=temperature, strictness=curvature)
+            seen.function_ = function
+            seen.divergence_ = BregmanDivergence(function if companion is None else function + companion)
+            return seen
+
+        solution = solve(problem, self._watched(options, view), start=state)
+        seen = view(solution.pieces, temperature)
+        function, learned = seen.function_, seen.divergence_
         slopes, intercepts = units.original(solution.pieces[0].cpu().numpy(), level=0.0)
         objective = _original_objective(problem, slopes, intercepts, features, merged, units)
         result = solution.result
         if not np.isclose(objective, result.objective, rtol=1e-9):  # ties that rounding has broken another way
             result = result.restated(objective, options.tol)
-        scale = units.unit if self.standardize else np.ones_like(units.unit)
-        function = MaxAffine(slopes, intercepts, temperature=temperature, strictness=strictness / scale / scale)
-        learned = BregmanDivergence(function if companion is None else function + companion)
         strategy = "balanced_accuracy" if self.balanced else "accuracy"
         threshold = similarity_threshold(_told_distances(learned, features, told), told.similar, strategy)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
-from sklearn.base import RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
@@ -27,9 +28,37 @@ from bregnet.problems.dc import DCRegression
 from bregnet.problems.least_squares import LeastSquares
 
 ARGMAX_POINTS = 1024  # points whose largest piece is found at once
+LEVEL_POINTS = 500  # to set the level of a smoothed function by, during a fit
+
+LearnedFunction: TypeAlias = MaxAffine | DifferenceOfConvex
 
 
-class _MaxAffineRegressor(RegressorMixin, SolverEstimator):
+class FunctionRegressor(RegressorMixin, BaseEstimator):
+    """A regressor that predicts the values of its `function_`."""
+
+    function_: Any
+
+    def predict(self, X: Array) -> Array:
+        """Values of the fitted function at the rows of X.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        y : array of shape (n_samples,)
+            A torch tensor where X is one.
+        """
+        check_is_fitted(self, "function_")
+        if isinstance(X, Tensor):
+            if not torch.isfinite(X).all():
+                raise ValueError("X must be finite, got NaN or infinity")
+            return self.function_(X)
+        return self.function_(validate_data(self, X, dtype=np.float64, reset=False))
+
+
+class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
     """What the two regressors share: validate, build the problem, solve, store, warn."""
 
     def __init__(
@@ -37,6 +66,7 @@ class _MaxAffineRegressor(RegressorMixin, SolverEstimator):
         alpha: float = 1e-2,
         *,
         n_pieces: int | str | None = "auto",
+        temperature: float = 0.0,
         standardize: bool = True,
         tol: float = 1e-2,
         max_iter: int = 5000,
@@ -48,6 +78,7 @@ class _MaxAffineRegressor(RegressorMixin, SolverEstimator):
     ) -> None:
         self.alpha = alpha
         self.n_pieces = n_pieces
+        self.temperature = temperature
         self.standardize = standardize
         self.tol = tol
         self.max_iter = max_iter
@@ -62,9 +93,7 @@ class _MaxAffineRegressor(RegressorMixin, SolverEstimator):
         """The program in the solver's coordinates."""
 
     @abstractmethod
-    def _functions(
-        self, pieces: np.ndarray, units: Standardisation
-    ) -> tuple[MaxAffine | DifferenceOfConvex, np.ndarray]:
+    def _functions(self, pieces: np.ndarray, units: Standardisation) -> tuple[LearnedFunction, np.ndarray]:
         """The fitted function and the bounds on its slopes, in the original coordinates."""
 
     def fit(self, X: Array, y: Array) -> Any:
@@ -81,13 +110,23 @@ class _MaxAffineRegressor(RegressorMixin, SolverEstimator):
         """
         features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, y_numeric=True)
         targets = targets.astype(np.float64)
-        options = self._options()
+        temperature = check.at_least_zero("temperature", self.temperature)
         units = Standardisation.of(features, targets)
+        unit = units.target_scale if self.standardize else 1.0  # of temperatures
+        few = features[:: max(1, len(features) // LEVEL_POINTS)]
+
+        def view(pieces: Tensor, temperature: float) -> Any:
+            seen = copy(self)
+            seen.function_ = smoothed(self._functions(pieces.cpu().numpy(), units)[0], unit * temperature, few)
+            return seen
+
+        options = self._watched(self._options(), view)
         problem, state = self._prepare(features, targets, units)
         problem, solution = self._solve(problem, options, state)
 
         self._keep_state(problem.geometry, solution.state)
-        self.function_, self.feature_bounds_ = self._functions(solution.pieces.cpu().numpy(), units)
+        plain, self.feature_bounds_ = self._functions(solution.pieces.cpu().numpy(), units)
+        self.function_ = smoothed(plain, unit * temperature, features)
         self._record(_in_units(solution.result, 1.0 if self.standardize else units.target_scale**2))
         return self
 
@@ -112,30 +151,30 @@ class _MaxAffineRegressor(RegressorMixin, SolverEstimator):
         )
         return self._problem(geometry, torch.as_tensor(means, device=device), level, offset), state
 
-    def predict(self, X: Array) -> Array:
-        """Values of the fitted function at the rows of X.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-
-        Returns
-        -------
-        y : array of shape (n_samples,)
-            A torch tensor where X is one.
-        """
-        check_is_fitted(self, "function_")
-        if isinstance(X, Tensor):
-            if not torch.isfinite(X).all():
-                raise ValueError("X must be finite, got NaN or infinity")
-            return self.function_(X)
-        return self.function_(validate_data(self, X, dtype=np.float64, reset=False))
-
 
 def _in_units(result: Result, unit: float) -> Result:
     """The same result with values of the loss multiplied by `unit`."""
     history = tuple(replace(c, objective=c.objective * unit, dual_bound=c.dual_bound * unit) for c in result.history)
     return replace(result, objective=result.objective * unit, dual_bound=result.dual_bound * unit, history=history)
+
+
+def smoothed(function: LearnedFunction, temperature: float, X: np.ndarray) -> LearnedFunction:
+    """The function with its maxima softened, at the same level on average over the rows of X.
+
+    A soft maximum is above the plain one, by more where more pieces are near the largest.
+    """
+    if temperature == 0:
+        return function
+    if isinstance(function, DifferenceOfConvex):
+        parts = (cast(MaxAffine, part) for part in (function.convex, function.concave))
+        return DifferenceOfConvex(*(_soft(part, temperature, X) for part in parts))
+    return _soft(function, temperature, X)
+
+
+def _soft(function: MaxAffine, temperature: float, X: np.ndarray) -> MaxAffine:
+    soft = MaxAffine(function.slopes, function.intercepts, temperature=temperature)
+    level = float(np.mean(function(X) - soft(X)))
+    return MaxAffine(function.slopes, function.intercepts + level, temperature=temperature)
 
 
 def reassigned(geometry: Geometry, solution: Solution) -> tuple[Geometry, State]:
@@ -170,6 +209,10 @@ class ConvexRegressor(_MaxAffineRegressor):
     n_pieces : int, "auto" or None, default="auto"
         Affine pieces: None gives every point its own, an integer cuts the points into that many cells by
         k-means, "auto" takes None up to 4000 distinct points and 1000 cells beyond.
+    temperature : float, default=0.0
+        Smoothing of the fitted function, in standard deviations of y (or in the units of y, without `standardize`):
+        the largest piece becomes a soft maximum of all. It comes after the fit; the certificate is that of the plain
+        function.
     standardize : bool, default=True
         Whether alpha refers to features and targets of unit variance. Otherwise it refers to the data as given.
     tol : float, default=0.01
@@ -194,7 +237,7 @@ class ConvexRegressor(_MaxAffineRegressor):
     Attributes
     ----------
     function_ : MaxAffine
-        The fitted function, in the original coordinates.
+        The fitted function, in the original coordinates, smoothed as asked for.
     feature_bounds_ : ndarray of shape (n_features,)
         L_l, the largest absolute slope of each feature; 0 for a feature that is not used.
     result_ : Result
@@ -227,6 +270,7 @@ class ConvexRegressor(_MaxAffineRegressor):
         *,
         monotone: Any = None,
         n_pieces: int | str | None = "auto",
+        temperature: float = 0.0,
         standardize: bool = True,
         tol: float = 1e-2,
         max_iter: int = 5000,
@@ -240,6 +284,7 @@ class ConvexRegressor(_MaxAffineRegressor):
         super().__init__(
             alpha,
             n_pieces=n_pieces,
+            temperature=temperature,
             standardize=standardize,
             tol=tol,
             max_iter=max_iter,
@@ -286,6 +331,9 @@ class DCRegressor(_MaxAffineRegressor):
         Weight of the penalty on the slopes of both functions.
     n_pieces : int, "auto" or None, default="auto"
         Affine pieces of each function, as in :class:`ConvexRegressor`.
+    temperature : float, default=0.0
+        Smoothing of the fitted function, in standard deviations of y (or in the units of y, without `standardize`):
+        both maxima become soft ones. It comes after the fit; the certificate is that of the plain function.
     standardize : bool, default=True
         Whether alpha refers to features and targets of unit variance.
     tol : float, default=0.01
@@ -306,7 +354,7 @@ class DCRegressor(_MaxAffineRegressor):
     Attributes
     ----------
     function_ : DifferenceOfConvex
-        The fitted function, in the original coordinates.
+        The fitted function, in the original coordinates, smoothed as asked for.
     feature_bounds_ : ndarray of shape (n_features,)
         Bound on the absolute slope of each feature: the sum of the two functions' L_l.
     result_ : Result

@@ -15,8 +15,9 @@ LAYERS = [
     {"_minibatch", "_em", "engines", "admm"},
     {"problems", "inner_product", "_clusterer"},
     {"_estimator", "_supervision", "companions", "index"},
-    {"regression", "metric_learning", "_searching", "clustering", "mixture"},
+    {"regression", "metric_learning", "_searching", "clustering", "mixture", "_path"},
     {"neighbors", "ranking"},
+    {"model_selection"},
 ]
 
 

@@ -656,7 +656,7 @@ def test_the_callback_sees_the_certificate_and_can_stop():
     assert model.result_.stopped
     assert not model.result_.converged
     assert model.n_iter_ == model.result_.n_iter == seen[-1].iteration
-    assert "stopped by the callback" in model.result_.status
+    assert "stopped early" in model.result_.status
 
 
 def test_the_result_tells_how_it_went():

@@ -44,7 +44,7 @@ class Result:
     converged : bool
         Whether the certified gap reached the tolerance.
     stopped : bool
-        Whether the callback ended the fit.
+        Whether a callback, or early stopping, ended the fit.
     n_iter : int
     objective, dual_bound, gap : float
         The certificate of the returned function, see :class:`Check`.
@@ -91,7 +91,7 @@ class Result:
         """A result that says itself how the fit ended."""
         gap = relative_gap(objective, dual_bound)
         converged = gap <= tol
-        how = "converged" if converged else "stopped by the callback" if stopped else f"not converged to {tol:.2g}"
+        how = "converged" if converged else "stopped early" if stopped else f"not converged to {tol:.2g}"
         status = f"{how}: certified gap {100 * gap:.2g}% after {n_iter} iterations"
         if n_interior:
             status += f" ({n_interior} of them interior-point)"

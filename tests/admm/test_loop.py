@@ -129,7 +129,7 @@ def test_a_callback_can_stop_the_fit():
     ).result
     assert result.n_iter == 50
     assert not result.converged
-    assert result.status.startswith("stopped by the callback")
+    assert result.status.startswith("stopped early")
 
 
 def test_non_finite_values_are_noticed():

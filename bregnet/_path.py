@@ -1,0 +1,297 @@
+"""Cross-validation of solver estimators along alpha: folds side by side, a path or early stopping within each."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed, effective_n_jobs
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from tqdm.auto import tqdm
+
+from bregnet._estimator import SolverEstimator
+from bregnet.admm.kernels import single_threaded_torch
+from bregnet.admm.result import Check
+
+IMPROVEMENT = 1e-3  # of the score: less does not count (paper, section 5.2)
+PATIENCE = 50  # iterations in which it may fail to come, beside as many as it took the last time
+ALREADY_TRIED = 1.01  # ratio below which two alphas are the same
+
+
+class Split(NamedTuple):
+    """Row numbers of a fold."""
+
+    train: np.ndarray
+    test: np.ndarray
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is the same in every fit of a search.
+
+    Attributes
+    ----------
+    estimator : SolverEstimator
+        Unfitted; clones of it are.
+    X, y : ndarray
+    score : callable
+        From a fitted estimator and the training and test rows of a fold to a number, higher is better.
+    temperatures : tuple of float
+    early_stopping : bool
+        Whether fits end when their score does not rise any more, rather than when their gap is closed.
+    """
+
+    estimator: SolverEstimator
+    X: np.ndarray
+    y: np.ndarray
+    score: Callable[[Any, Split], float]
+    temperatures: tuple[float, ...]
+    early_stopping: bool
+
+
+@dataclass(frozen=True)
+class Track:
+    """One fit and its scores on held-out rows.
+
+    Attributes
+    ----------
+    iterations : tuple of int
+        When it was looked at, ascending: once at the end without early stopping.
+    scores : ndarray of shape (n_looks, n_temperatures)
+    gap, seconds : float
+        Of the fit.
+    """
+
+    iterations: tuple[int, ...]
+    scores: np.ndarray
+    gap: float
+    seconds: float
+
+    def at(self, iterations: Sequence[int]) -> np.ndarray:
+        """Scores after so many iterations, (len(iterations), n_temperatures); beyond the last look they stay."""
+        looks = np.searchsorted(self.iterations, iterations, side="right") - 1
+        return self.scores[np.clip(looks, 0, None)]
+
+
+class Watcher:
+    """Looks at the scores of a fit; with early stopping at every check, ending it when they do not rise any more."""
+
+    def __init__(self, score: Callable[[Any], float], temperatures: tuple[float, ...], early_stopping: bool) -> None:
+        self._score, self._temperatures = score, temperatures
+        self.decides = early_stopping
+        self.iterations: list[int] = []
+        self.scores: list[list[float]] = []
+        self._best, self._best_at = -np.inf, 0
+        self._objective = np.inf
+        self._latest: tuple[int, Callable[[float], Any]] | None = None
+
+    def __call__(self, check: Check, view: Callable[[float], Any]) -> bool:
+        """Take a look; True ends the fit."""
+        if check.objective < self._objective or self._latest is None:  # there is another function to see
+            self._objective, self._latest = check.objective, (check.iteration, view)
+            if self.decides:
+                self.look()
+        return self.decides and check.iteration > 2 * self._best_at + PATIENCE
+
+    def look(self) -> None:
+        """Score what was seen last."""
+        if self._latest is None:  # solved before the first check
+            return
+        iteration, view = self._latest
+        self.iterations.append(iteration)
+        self.scores.append([self._score(view(temperature)) for temperature in self._temperatures])
+        if max(self.scores[-1]) > self._best + IMPROVEMENT:
+            self._best, self._best_at = max(self.scores[-1]), iteration
+
+
+class StopAfter:
+    """Ends a fit after so many iterations, with a bound as tight as any."""
+
+    decides = False
+
+    def __init__(self, n_iter: int) -> None:
+        self._n_iter = n_iter
+
+    def __call__(self, check: Check, view: Callable[[float], Any]) -> bool:
+        """Whether that many are done."""
+        return check.iteration >= self._n_iter
+
+
+def follow(plan: Plan, split: Split, alphas: Sequence[float]) -> list[Track]:
+    """Fit the training rows of a fold for each alpha, and score the fits on its test rows.
+
+    Without early stopping, fits go on from one alpha to the next. With it they start anew: how far a fit has come from
+    rest regularises it, and a start from another's end is a start from where that one began to overfit.
+    """
+    X, y = plan.X[split.train], plan.y[split.train]
+    estimator = clone(plan.estimator).set_params(warm_start=not plan.early_stopping)
+    tracks = []
+    for alpha in alphas:
+        watcher = Watcher(lambda seen: plan.score(seen, split), plan.temperatures, plan.early_stopping)
+        estimator.set_params(alpha=alpha)
+        estimator._watch = watcher
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the gap is among the results
+            estimator.fit(X, y)
+        seconds = time.perf_counter() - began
+        if not plan.early_stopping:
+            watcher.look()
+        if not watcher.scores:
+            watcher.iterations, watcher.scores = [1], [[plan.score(estimator, split)] * len(plan.temperatures)]
+        tracks.append(Track(tuple(watcher.iterations), np.array(watcher.scores), estimator.gap_, seconds))
+    return tracks
+
+
+@contextmanager
+def _fair_share(caller: int, n_threads: int) -> Iterator[None]:
+    """So many threads for torch, where others compute beside; the caller's own process has its setting restored."""
+    before = torch.get_num_threads()
+    if n_threads >= before:
+        yield
+    elif os.getpid() == caller:  # a thread of it: the setting is for all of them
+        with single_threaded_torch:
+            yield
+    else:
+        torch.set_num_threads(n_threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def _call(caller: int, n_threads: int, function: Callable[..., Any], arguments: tuple) -> Any:
+    with _fair_share(caller, n_threads):
+        return function(*arguments)
+
+
+def side_by_side(function: Callable[..., Any], tasks: Sequence[tuple], n_jobs: int | None) -> Iterable[Any]:
+    """`function` of each tuple of arguments, in order, on as many workers as joblib's settings give."""
+    n_workers = min(effective_n_jobs(n_jobs), len(tasks))
+    if n_workers <= 1:
+        return (function(*arguments) for arguments in tasks)
+    share = max(1, torch.get_num_threads() // n_workers)
+    calls = (delayed(_call)(os.getpid(), share, function, arguments) for arguments in tasks)
+    try:
+        parallel = Parallel(n_jobs=n_jobs, return_as="generator")
+    except ValueError:  # a backend that returns everything at once
+        parallel = Parallel(n_jobs=n_jobs)
+    return parallel(calls)
+
+
+class Row(NamedTuple):
+    """A choice of alpha and temperature, and how it scored."""
+
+    alpha: float
+    temperature: float
+    n_iter: int  # after which the mean score is best
+    scores: np.ndarray  # of the folds
+    gap: float
+    seconds: float
+
+    @property
+    def mean(self) -> float:
+        """Over the folds."""
+        return float(self.scores.mean())
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean."""
+        return float(self.scores.std(ddof=1) / np.sqrt(len(self.scores))) if len(self.scores) > 1 else 0.0
+
+
+def rows_of(alpha: float, tracks: Sequence[Track], temperatures: Sequence[float]) -> list[Row]:
+    """A row for each temperature, after the number of iterations that is best for it on average over the folds."""
+    looks = sorted({iteration for track in tracks for iteration in track.iterations})
+    scores = np.stack([track.at(looks) for track in tracks])  # (folds, looks, temperatures)
+    best = scores.mean(0).argmax(0)
+    gap, seconds = (float(np.mean(values)) for values in zip(*[(t.gap, t.seconds) for t in tracks], strict=True))
+    return [
+        Row(alpha, temperature, looks[at], scores[:, at, number], gap, seconds)
+        for number, (temperature, at) in enumerate(zip(temperatures, best, strict=True))
+    ]
+
+
+def best_row(rows: Iterable[Row], one_standard_error: bool) -> Row:
+    """The row of the highest mean score; of equal ones that with the largest alpha, then the least temperature.
+
+    With `one_standard_error`: the best row at the largest alpha that has one within a standard error of the highest.
+    """
+
+    def merit(row: Row) -> tuple[float, float, float]:
+        return row.mean, row.alpha, -row.temperature
+
+    rows = list(rows)
+    best = max(rows, key=merit)
+    if one_standard_error:
+        enough = best.mean - best.standard_error
+        largest = max(row.alpha for row in rows if row.mean >= enough)
+        best = max((row for row in rows if row.alpha == largest), key=merit)
+    return best
+
+
+def between(best: float, tried: Sequence[float]) -> list[float]:
+    """Alphas half-way, in ratio, to the neighbours of the best one; beyond the last, as far as on the other side."""
+    larger = min((alpha for alpha in tried if alpha > best), default=None)
+    smaller = max((alpha for alpha in tried if alpha < best), default=None)
+    if larger is None and smaller is None:
+        return []
+    up = larger / best if larger is not None else best / smaller  # type: ignore[operator]
+    down = best / smaller if smaller is not None else up
+    return [best * ratio**power for ratio, power in ((up, 0.5), (down, -0.5)) if ratio > ALREADY_TRIED]
+
+
+class Search(NamedTuple):
+    """How to search.
+
+    Attributes
+    ----------
+    alphas : tuple of float
+        The coarse grid.
+    refinements : int
+        Rounds after it, each half-way between what was tried around the best.
+    one_standard_error : bool
+    n_jobs : int or None
+    verbose : int
+    """
+
+    alphas: tuple[float, ...]
+    refinements: int
+    one_standard_error: bool
+    n_jobs: int | None
+    verbose: int
+
+    def run(self, plan: Plan, splits: Sequence[Split]) -> list[Row]:
+        """Rows of all that was tried, alpha descending."""
+        rows: list[Row] = []
+        with tqdm(total=len(self.alphas) * len(splits), unit="fit", disable=not self.verbose) as bar:
+            new = sorted(set(self.alphas), reverse=True)
+            for round_ in range(self.refinements + 1):
+                bar.total = bar.n + len(new) * len(splits)
+                bar.set_description(f"round {round_ + 1} of at most {self.refinements + 1}")
+                before = best_row(rows, False).mean if rows else -np.inf
+                rows += self._round(plan, splits, new, bar)
+                best = best_row(rows, False)
+                bar.set_postfix_str(f"best alpha {best.alpha:.3g}, score {best.mean:.4g}")
+                if best.mean <= before + IMPROVEMENT:
+                    break
+                new = between(best.alpha, [row.alpha for row in rows])
+        return sorted(rows, key=lambda row: (-row.alpha, row.temperature))
+
+    def _round(self, plan: Plan, splits: Sequence[Split], alphas: Sequence[float], bar: tqdm) -> list[Row]:
+        paths = [[alpha] for alpha in alphas] if plan.early_stopping else [list(alphas)]
+        tasks = [(plan, split, path) for path in paths for split in splits]
+        tracks: dict[float, list[Track]] = {alpha: [] for alpha in alphas}
+        for (_, _, path), found in zip(tasks, side_by_side(follow, tasks, self.n_jobs), strict=True):
+            for alpha, track in zip(path, found, strict=True):
+                tracks[alpha].append(track)
+            bar.update(len(path))
+        return [row for alpha in alphas for row in rows_of(alpha, tracks[alpha], plan.temperatures)]

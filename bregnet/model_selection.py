@@ -1,0 +1,601 @@
+"""Choosing alpha, and temperature with it, by cross-validation."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import check_cv
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bregnet import _validation as check
+from bregnet._arrays import Array, to_numpy
+from bregnet._estimator import SolverEstimator
+from bregnet._path import Plan, Row, Search, Split, StopAfter, best_row, side_by_side
+from bregnet.functions import DifferenceOfConvex
+from bregnet.generators import Generator
+from bregnet.metric_learning import PBDL
+from bregnet.metrics import mean_average_precision, retrieval_auc
+from bregnet.neighbors import BregmanKNeighborsClassifier
+from bregnet.regression import ConvexRegressor, DCRegressor, FunctionRegressor
+
+ALPHAS = (1.0, 0.1, 0.01, 0.001, 0.0001)  # the coarse grid
+CHOSEN_HERE = {"alpha", "temperature", "warm_start", "callback", "verbose", "random_state"}  # not by the user
+
+
+class _SearchCV(BaseEstimator):
+    """What the searches share; subclasses have the constructor parameters named here and those of what they search."""
+
+    alphas: Sequence[float] | None
+    cv: Any
+    refinements: int
+    temperatures: Sequence[float]
+    early_stopping: bool
+    one_standard_error: bool
+    n_jobs: int | None
+    verbose: int
+    random_state: int | np.random.RandomState | None
+
+    _searched: ClassVar[type[SolverEstimator]]
+    _classes = False
+
+    @abstractmethod
+    def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
+        """From a fitted estimator and a fold to its score."""
+
+    def _estimator(self) -> SolverEstimator:
+        """What is searched, unfitted."""
+        own = self.get_params(deep=False)
+        names = set(self._searched().get_params(deep=False)) - CHOSEN_HERE
+        seed = self.random_state
+        if isinstance(seed, np.random.RandomState):  # one seed for all fits, whoever makes them
+            seed = int(check_random_state(seed).randint(2**31 - 1))
+        return self._searched(random_state=seed, **{name: own[name] for name in names})
+
+    def _plan(self, X: np.ndarray, y: np.ndarray) -> Plan:
+        return Plan(
+            self._estimator(),
+            X,
+            y,
+            self._score_of(X, y),
+            check.numbers("temperatures", self.temperatures, check.at_least_zero),
+            check.boolean("early_stopping", self.early_stopping),
+        )
+
+    def _search(self) -> Search:
+        return Search(
+            alphas=check.numbers("alphas", ALPHAS if self.alphas is None else self.alphas, check.positive),
+            refinements=check.integer_at_least("refinements", self.refinements, 0),
+            one_standard_error=check.boolean("one_standard_error", self.one_standard_error),
+            n_jobs=self.n_jobs,
+            verbose=check.verbosity(self.verbose),
+        )
+
+    def _choose(self, X: np.ndarray, y: np.ndarray, groups: Array | None) -> tuple[Plan, list[Split], Row]:
+        """Search, record what was found, and fit all rows with the best."""
+        plan, search = self._plan(X, y), self._search()
+        folds = check_cv(self.cv, y, classifier=self._classes)
+        splits = [Split(np.asarray(train), np.asarray(test)) for train, test in folds.split(X, y, groups)]
+        rows = search.run(plan, splits)
+        best = best_row(rows, search.one_standard_error)
+        estimator = fitted_as(plan, best, np.arange(len(X)))
+        self.cv_results_ = results_of(rows)
+        self.best_index_ = rows.index(best)
+        self.best_score_, self.alpha_, self.temperature_ = best.mean, best.alpha, best.temperature
+        self.n_splits_, self.n_fits_ = len(splits), len(splits) * len({row.alpha for row in rows})
+        self.best_estimator_ = estimator
+        self.result_, self.gap_, self.n_iter_ = estimator.result_, estimator.gap_, estimator.n_iter_
+        self.feature_bounds_ = estimator.feature_bounds_
+        if not (estimator.result_.converged or estimator.result_.stopped):
+            message = f"{type(self).__name__}: the fit with the best alpha {estimator.result_.status}; raise max_iter"
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        return plan, splits, best
+
+
+def fitted_as(plan: Plan, row: Row, rows: np.ndarray) -> SolverEstimator:
+    """The estimator with the chosen parameters, fitted to some rows for as long as was best."""
+    estimator = clone(plan.estimator).set_params(alpha=row.alpha, temperature=row.temperature)
+    if plan.early_stopping:
+        estimator._watch = StopAfter(row.n_iter)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # for the caller to tell
+        estimator.fit(plan.X[rows], plan.y[rows])
+    estimator._watch = None
+    return estimator
+
+
+def results_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """The rows as scikit-learn's searches have them."""
+    means = np.array([row.mean for row in rows])
+    scores = np.array([row.scores for row in rows])
+    return {
+        "params": [{"alpha": row.alpha, "temperature": row.temperature} for row in rows],
+        "param_alpha": np.array([row.alpha for row in rows]),
+        "param_temperature": np.array([row.temperature for row in rows]),
+        **{f"split{fold}_test_score": scores[:, fold] for fold in range(scores.shape[1])},
+        "mean_test_score": means,
+        "std_test_score": scores.std(1),
+        "rank_test_score": 1 + (means > means[:, None]).sum(1),
+        "n_iter": np.array([row.n_iter for row in rows]),
+        "mean_gap": np.array([row.gap for row in rows]),
+        "mean_fit_time": np.array([row.seconds for row in rows]),
+    }
+
+
+@dataclass(frozen=True)
+class _Predictions:
+    """Scores of a regressor by a scorer of scikit-learn."""
+
+    scorer: Callable[[Any, np.ndarray, np.ndarray], float]
+    X: np.ndarray
+    y: np.ndarray
+
+    def __call__(self, seen: Any, split: Split) -> float:
+        return float(self.scorer(seen, self.X[split.test], self.y[split.test]))
+
+
+class _RegressorCV(FunctionRegressor, _SearchCV):
+    """Search for a regressor; what it predicts may be the mean of several fits."""
+
+    scoring: Any
+    ensemble: bool
+
+    def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
+        return _Predictions(get_scorer("r2" if self.scoring is None else self.scoring), X, y)
+
+    def fit(self, X: Array, y: Array, groups: Array | None = None) -> Any:
+        """Choose alpha and temperature, then fit all rows with them.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        groups : array of shape (n_samples,), default=None
+            For a splitter that needs them, such as ``GroupKFold``.
+
+        Returns
+        -------
+        self : estimator
+        """
+        features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, y_numeric=True)
+        ensemble = check.boolean("ensemble", self.ensemble)
+        plan, splits, best = self._choose(features, targets.astype(np.float64), groups)
+        self.function_ = self.best_estimator_.function_
+        if ensemble:
+            tasks = [(plan, best, split.train) for split in splits]
+            others = [fit.function_ for fit in side_by_side(fitted_as, tasks, self.n_jobs)]
+            self.function_ = _mean([self.function_] * len(others) + others)
+        return self
+
+
+def _mean(functions: list[Any]) -> Any:
+    """The mean of functions, each a generator or a difference of two."""
+    if isinstance(functions[0], DifferenceOfConvex):
+        return DifferenceOfConvex(_mean([f.convex for f in functions]), _mean([f.concave for f in functions]))
+    return 1 / len(functions) * reduce(add, functions[1:], functions[0])
+
+
+class ConvexRegressorCV(_RegressorCV):
+    """Convex regression with alpha, and a temperature, chosen by cross-validation.
+
+    A coarse grid of alphas, then rounds around the best (paper, section 5.2). With `early_stopping` also the number of
+    iterations is chosen: fits from rest that end early predict better on noisy data, and cost less.
+
+    Parameters
+    ----------
+    alphas : sequence of float, default=None
+        The coarse grid; None is 1, 0.1, 0.01, 0.001, 0.0001.
+    cv : int, splitter or iterable of (train, test), default=None
+        Folds; None is five of consecutive rows. ``KFold(5, shuffle=True)`` where the order of rows means nothing.
+    refinements : int, default=2
+        Rounds after the coarse grid, at most: each tries the alphas half-way, in ratio, to the neighbours of the best.
+        A round that does not raise the score by 0.001 is the last.
+    temperatures : sequence of float, default=(0.0, 0.1)
+        Smoothings to choose from; they cost no fits.
+    scoring : str or callable, default=None
+        A scorer of scikit-learn, or its name; None is R^2.
+    early_stopping : bool, default=True
+        End fits when the score on held-out rows does not rise by 0.001 any more, and choose the number of iterations
+        that is best on average. Otherwise fits run to `tol`, each from where that of the next larger alpha ended.
+    one_standard_error : bool, default=False
+        Take the largest alpha whose score is within a standard error of the best.
+    ensemble : bool, default=False
+        Predict the mean of the fit to all rows and, with the same weight in all, of those that leave a fold out.
+        It varies less: better on noisy data, a little worse on clean data.
+    n_jobs : int, default=None
+        Fits at the same time, by joblib and so on any of its backends; their threads share the cores.
+    monotone : array-like of shape (n_features,) or int, default=None
+    n_pieces : int, "auto" or None, default="auto"
+    standardize : bool, default=True
+    tol : float, default=0.01
+    max_iter : int, default=5000
+    reassign : int, default=0
+    device : str or torch.device, default="auto"
+        As in :class:`ConvexRegressor`.
+    verbose : int, default=0
+        1 shows a progress bar over the fits.
+    random_state : int, RandomState or None, default=None
+        Seed of the cells.
+
+    Attributes
+    ----------
+    alpha_, temperature_ : float
+        What was chosen.
+    best_score_ : float
+        Its mean score.
+    best_estimator_ : ConvexRegressor
+        Fitted to all rows with it.
+    function_ : MaxAffine or GeneratorSum
+        What is predicted.
+    cv_results_ : dict of arrays
+        A row for each alpha and temperature, as in ``GridSearchCV``; also the iterations (`n_iter`), certified gaps
+        and times.
+    best_index_, n_splits_, n_fits_ : int
+    feature_bounds_, result_, gap_, n_iter_
+        Those of `best_estimator_`. A fit that ends early has a larger gap: it says how far the program was solved.
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.model_selection import KFold
+    >>> from bregnet import ConvexRegressorCV
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (60, 2))
+    >>> y = np.square(X).sum(1) + 0.05 * rng.standard_normal(60)
+    >>> model = ConvexRegressorCV([0.1, 0.01], cv=KFold(3, shuffle=True, random_state=0), refinements=0).fit(X, y)
+    >>> model.alpha_, model.score(X, y) > 0.9
+    (0.01, True)
+    """
+
+    _searched = ConvexRegressor
+
+    def __init__(
+        self,
+        alphas: Sequence[float] | None = None,
+        *,
+        cv: Any = None,
+        refinements: int = 2,
+        temperatures: Sequence[float] = (0.0, 0.1),
+        scoring: Any = None,
+        early_stopping: bool = True,
+        one_standard_error: bool = False,
+        ensemble: bool = False,
+        n_jobs: int | None = None,
+        monotone: Any = None,
+        n_pieces: int | str | None = "auto",
+        standardize: bool = True,
+        tol: float = 1e-2,
+        max_iter: int = 5000,
+        reassign: int = 0,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.alphas = alphas
+        self.cv = cv
+        self.refinements = refinements
+        self.temperatures = temperatures
+        self.scoring = scoring
+        self.early_stopping = early_stopping
+        self.one_standard_error = one_standard_error
+        self.ensemble = ensemble
+        self.n_jobs = n_jobs
+        self.monotone = monotone
+        self.n_pieces = n_pieces
+        self.standardize = standardize
+        self.tol = tol
+        self.max_iter = max_iter
+        self.reassign = reassign
+        self.device = device
+        self.verbose = verbose
+        self.random_state = random_state
+
+
+class DCRegressorCV(_RegressorCV):
+    """Difference-of-convex regression with alpha, and a temperature, chosen by cross-validation.
+
+    As :class:`ConvexRegressorCV`, without `monotone` and `reassign`.
+
+    Parameters
+    ----------
+    alphas : sequence of float, default=None
+        The coarse grid; None is 1, 0.1, 0.01, 0.001, 0.0001.
+    cv : int, splitter or iterable of (train, test), default=None
+        Folds; None is five of consecutive rows.
+    refinements : int, default=2
+        Rounds around the best after the coarse grid, at most.
+    temperatures : sequence of float, default=(0.0, 0.1)
+        Smoothings to choose from.
+    scoring : str or callable, default=None
+        A scorer of scikit-learn, or its name; None is R^2.
+    early_stopping : bool, default=True
+        Choose the number of iterations, too.
+    one_standard_error : bool, default=False
+        Take the largest alpha whose score is within a standard error of the best.
+    ensemble : bool, default=False
+        Predict the mean of the fit to all rows and those that leave a fold out.
+    n_jobs : int, default=None
+        Fits at the same time.
+    n_pieces : int, "auto" or None, default="auto"
+    standardize : bool, default=True
+    tol : float, default=0.01
+    max_iter : int, default=5000
+    device : str or torch.device, default="auto"
+        As in :class:`DCRegressor`.
+    verbose : int, default=0
+        1 shows a progress bar over the fits.
+    random_state : int, RandomState or None, default=None
+        Seed of the cells.
+
+    Attributes
+    ----------
+    alpha_, temperature_, best_score_ : float
+    best_estimator_ : DCRegressor
+    function_ : DifferenceOfConvex
+    cv_results_ : dict of arrays
+    best_index_, n_splits_, n_fits_ : int
+    feature_bounds_, result_, gap_, n_iter_
+        Those of `best_estimator_`.
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.model_selection import KFold
+    >>> from bregnet import DCRegressorCV
+    >>> X = np.linspace(-3, 3, 60)[:, None]
+    >>> folds = KFold(3, shuffle=True, random_state=0)
+    >>> model = DCRegressorCV([0.1, 0.001], cv=folds, refinements=0).fit(X, np.sin(X[:, 0]))
+    >>> model.alpha_, model.best_score_ > 0.95
+    (0.001, True)
+    """
+
+    _searched = DCRegressor
+
+    def __init__(
+        self,
+        alphas: Sequence[float] | None = None,
+        *,
+        cv: Any = None,
+        refinements: int = 2,
+        temperatures: Sequence[float] = (0.0, 0.1),
+        scoring: Any = None,
+        early_stopping: bool = True,
+        one_standard_error: bool = False,
+        ensemble: bool = False,
+        n_jobs: int | None = None,
+        n_pieces: int | str | None = "auto",
+        standardize: bool = True,
+        tol: float = 1e-2,
+        max_iter: int = 5000,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.alphas = alphas
+        self.cv = cv
+        self.refinements = refinements
+        self.temperatures = temperatures
+        self.scoring = scoring
+        self.early_stopping = early_stopping
+        self.one_standard_error = one_standard_error
+        self.ensemble = ensemble
+        self.n_jobs = n_jobs
+        self.n_pieces = n_pieces
+        self.standardize = standardize
+        self.tol = tol
+        self.max_iter = max_iter
+        self.device = device
+        self.verbose = verbose
+        self.random_state = random_state
+
+
+@dataclass(frozen=True)
+class _Retrieval:
+    """Scores of a learned divergence: each held-out row is a query against the training rows of its fold."""
+
+    kind: str
+    n_neighbors: int
+    X: np.ndarray
+    y: np.ndarray
+
+    def __call__(self, seen: Any, split: Split) -> float:
+        items, queries = self.X[split.train], self.X[split.test]
+        labels, wanted = self.y[split.train], self.y[split.test]
+        if self.kind == "accuracy":
+            model = BregmanKNeighborsClassifier(seen.divergence_, min(self.n_neighbors, len(items)))
+            return float(model.fit(items, labels).score(queries, wanted))
+        divergences = np.asarray(seen.divergence_.pairwise(queries, items))
+        metric = mean_average_precision if self.kind == "map" else retrieval_auc
+        return metric(divergences, wanted[:, None] == labels)
+
+
+class PBDLCV(_SearchCV):
+    """A divergence learned from labels, with alpha and temperature chosen by cross-validation.
+
+    Every held-out row is a query against the training rows of its fold. Otherwise as :class:`ConvexRegressorCV`.
+
+    Parameters
+    ----------
+    alphas : sequence of float, default=None
+        The coarse grid; None is 1, 0.1, 0.01, 0.001, 0.0001.
+    cv : int, splitter or iterable of (train, test), default=None
+        Folds; None is five with the classes in the same shares.
+    refinements : int, default=2
+        Rounds around the best after the coarse grid, at most.
+    temperatures : sequence of float, default=(0.0, 0.1, 0.3, 1.0)
+        Smoothings to choose from; they cost no fits.
+    scoring : {"map", "accuracy", "auc"}, default="map"
+        Mean average precision, accuracy of `n_neighbors` nearest neighbours, or the area under the ROC curve.
+    n_neighbors : int, default=5
+        For "accuracy".
+    early_stopping : bool, default=True
+        End fits when the score on held-out rows does not rise by 0.001 any more.
+    one_standard_error : bool, default=False
+        Take the largest alpha whose score is within a standard error of the best.
+    n_jobs : int, default=None
+        Fits at the same time.
+    n_pieces : int, "auto" or None, default="auto"
+    balanced : bool, default=True
+    strictness : float, default=0.0
+    companion : None, "within", "nca" or Generator, default=None
+    companion_weight : float, default=1.0
+    standardize : bool, default=True
+    tol : float, default=0.01
+    max_iter : int, default=5000
+    device : str or torch.device, default="auto"
+        As in :class:`PBDL`.
+    verbose : int, default=0
+        1 shows a progress bar over the fits.
+    random_state : int, RandomState or None, default=None
+        As in :class:`PBDL`.
+
+    Attributes
+    ----------
+    alpha_, temperature_, best_score_ : float
+    best_estimator_ : PBDL
+    function_ : MaxAffine
+    divergence_ : BregmanDivergence
+    classes_ : ndarray
+    cv_results_ : dict of arrays
+    best_index_, n_splits_, n_fits_ : int
+    feature_bounds_, result_, gap_, n_iter_
+        Those of `best_estimator_`.
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bregnet import PBDLCV
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = PBDLCV([0.1, 0.01], cv=3, refinements=0, scoring="accuracy").fit(X, y)
+    >>> model.best_score_ > 0.9
+    True
+    >>> model.divergence_.pairwise(X[:2], X[-3:]).shape
+    (2, 3)
+    """
+
+    _searched = PBDL
+    _classes = True
+
+    def __init__(
+        self,
+        alphas: Sequence[float] | None = None,
+        *,
+        cv: Any = None,
+        refinements: int = 2,
+        temperatures: Sequence[float] = (0.0, 0.1, 0.3, 1.0),
+        scoring: str = "map",
+        n_neighbors: int = 5,
+        early_stopping: bool = True,
+        one_standard_error: bool = False,
+        n_jobs: int | None = None,
+        n_pieces: int | str | None = "auto",
+        balanced: bool = True,
+        strictness: float = 0.0,
+        companion: str | Generator | None = None,
+        companion_weight: float = 1.0,
+        standardize: bool = True,
+        tol: float = 1e-2,
+        max_iter: int = 5000,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.alphas = alphas
+        self.cv = cv
+        self.refinements = refinements
+        self.temperatures = temperatures
+        self.scoring = scoring
+        self.n_neighbors = n_neighbors
+        self.early_stopping = early_stopping
+        self.one_standard_error = one_standard_error
+        self.n_jobs = n_jobs
+        self.n_pieces = n_pieces
+        self.balanced = balanced
+        self.strictness = strictness
+        self.companion = companion
+        self.companion_weight = companion_weight
+        self.standardize = standardize
+        self.tol = tol
+        self.max_iter = max_iter
+        self.device = device
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
+        kind = check.one_of("scoring", self.scoring, ("map", "accuracy", "auc"))
+        return _Retrieval(kind, check.integer_at_least("n_neighbors", self.n_neighbors, 1), X, y)
+
+    def fit(self, X: Array, y: Array, groups: Array | None = None) -> PBDLCV:
+        """Choose alpha and temperature, then learn from all rows with them.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+            Class labels.
+        groups : array of shape (n_samples,), default=None
+            For a splitter that needs them, such as ``StratifiedGroupKFold``.
+
+        Returns
+        -------
+        self : PBDLCV
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> from bregnet import PBDLCV
+        >>> X, y = load_wine(return_X_y=True)
+        >>> PBDLCV([0.01], cv=3, temperatures=[0.0, 0.3], n_pieces=10).fit(X, y).alpha_
+        0.01
+        """
+        features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64)
+        check_classification_targets(labels)
+        if len(np.unique(labels)) < 2:
+            raise ValueError("y must have at least 2 classes, got 1 class")
+        self._choose(features, labels, groups)
+        best = self.best_estimator_
+        self.function_, self.divergence_, self.classes_ = best.function_, best.divergence_, best.classes_
+        return self
+
+    def score(self, X: Array, y: Array) -> float:
+        """Mean average precision when every row in turn is a query against all others, as :meth:`PBDL.score`.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+
+        Returns
+        -------
+        score : float
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> from bregnet import PBDLCV
+        >>> X, y = load_wine(return_X_y=True)
+        >>> PBDLCV([0.01], cv=3, n_pieces=10).fit(X, y).score(X, y) > 0.9
+        True
+        """
+        check_is_fitted(self, "divergence_")
+        return self.best_estimator_.score(X, y)
