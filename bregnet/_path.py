@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from bregnet.admm.kernels import single_threaded_torch
 from bregnet.admm.result import Check
 
 IMPROVEMENT = 1e-3  # of the score: less does not count (paper, section 5.2)
-PATIENCE = 50  # iterations in which it may fail to come, beside as many as it took the last time
+PATIENCE = 50  # iterations in which it may fail to come, beside half as many as it took the last time
 ALREADY_TRIED = 1.01  # ratio below which two alphas are the same
 
 
@@ -55,6 +56,13 @@ class Plan:
     score: Callable[[Any, Split], float]
     temperatures: tuple[float, ...]
     early_stopping: bool
+
+    def fresh(self, n_rows: int) -> Any:
+        """A clone for so many rows, which may be fewer than the pieces asked for."""
+        estimator = clone(self.estimator)
+        if isinstance(estimator.n_pieces, Integral):
+            estimator.n_pieces = min(estimator.n_pieces, n_rows)
+        return estimator
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,7 @@ class Watcher:
             self._objective, self._latest = check.objective, (check.iteration, view)
             if self.decides:
                 self.look()
-        return self.decides and check.iteration > 2 * self._best_at + PATIENCE
+        return self.decides and check.iteration > 1.5 * self._best_at + PATIENCE
 
     def look(self) -> None:
         """Score what was seen last."""
@@ -132,7 +140,7 @@ def follow(plan: Plan, split: Split, alphas: Sequence[float]) -> list[Track]:
     rest regularises it, and a start from another's end is a start from where that one began to overfit.
     """
     X, y = plan.X[split.train], plan.y[split.train]
-    estimator = clone(plan.estimator).set_params(warm_start=not plan.early_stopping)
+    estimator = plan.fresh(len(X)).set_params(warm_start=not plan.early_stopping)
     tracks = []
     for alpha in alphas:
         watcher = Watcher(lambda seen: plan.score(seen, split), plan.temperatures, plan.early_stopping)

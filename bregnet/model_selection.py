@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
@@ -86,6 +86,7 @@ class _SearchCV(BaseEstimator):
     def _choose(self, X: np.ndarray, y: np.ndarray, groups: Array | None) -> tuple[Plan, list[Split], Row]:
         """Search, record what was found, and fit all rows with the best."""
         plan, search = self._plan(X, y), self._search()
+        check.pieces(plan.estimator.n_pieces, len(X))
         folds = check_cv(self.cv, y, classifier=self._classes)
         splits = [Split(np.asarray(train), np.asarray(test)) for train, test in folds.split(X, y, groups)]
         rows = search.run(plan, splits)
@@ -106,7 +107,7 @@ class _SearchCV(BaseEstimator):
 
 def fitted_as(plan: Plan, row: Row, rows: np.ndarray) -> SolverEstimator:
     """The estimator with the chosen parameters, fitted to some rows for as long as was best."""
-    estimator = clone(plan.estimator).set_params(alpha=row.alpha, temperature=row.temperature)
+    estimator = plan.fresh(len(rows)).set_params(alpha=row.alpha, temperature=row.temperature)
     if plan.early_stopping:
         estimator._watch = StopAfter(row.n_iter)
     with warnings.catch_warnings():
@@ -172,7 +173,7 @@ class _RegressorCV(FunctionRegressor, _SearchCV):
         features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, y_numeric=True)
         ensemble = check.boolean("ensemble", self.ensemble)
         plan, splits, best = self._choose(features, targets.astype(np.float64), groups)
-        self.function_ = self.best_estimator_.function_
+        self.function_, self.target_range_ = self.best_estimator_.function_, self.best_estimator_.target_range_
         if ensemble:
             tasks = [(plan, best, split.train) for split in splits]
             others = [fit.function_ for fit in side_by_side(fitted_as, tasks, self.n_jobs)]
@@ -218,6 +219,7 @@ class ConvexRegressorCV(_RegressorCV):
         Fits at the same time, by joblib and so on any of its backends; their threads share the cores.
     monotone : array-like of shape (n_features,) or int, default=None
     n_pieces : int, "auto" or None, default="auto"
+    clip : bool, default=False
     standardize : bool, default=True
     tol : float, default=0.01
     max_iter : int, default=5000
@@ -243,7 +245,7 @@ class ConvexRegressorCV(_RegressorCV):
         A row for each alpha and temperature, as in ``GridSearchCV``; also the iterations (`n_iter`), certified gaps
         and times.
     best_index_, n_splits_, n_fits_ : int
-    feature_bounds_, result_, gap_, n_iter_
+    target_range_, feature_bounds_, result_, gap_, n_iter_
         Those of `best_estimator_`. A fit that ends early has a larger gap: it says how far the program was solved.
     n_features_in_ : int
 
@@ -276,6 +278,7 @@ class ConvexRegressorCV(_RegressorCV):
         n_jobs: int | None = None,
         monotone: Any = None,
         n_pieces: int | str | None = "auto",
+        clip: bool = False,
         standardize: bool = True,
         tol: float = 1e-2,
         max_iter: int = 5000,
@@ -295,6 +298,7 @@ class ConvexRegressorCV(_RegressorCV):
         self.n_jobs = n_jobs
         self.monotone = monotone
         self.n_pieces = n_pieces
+        self.clip = clip
         self.standardize = standardize
         self.tol = tol
         self.max_iter = max_iter
@@ -330,6 +334,7 @@ class DCRegressorCV(_RegressorCV):
     n_jobs : int, default=None
         Fits at the same time.
     n_pieces : int, "auto" or None, default="auto"
+    clip : bool, default=False
     standardize : bool, default=True
     tol : float, default=0.01
     max_iter : int, default=5000
@@ -347,7 +352,7 @@ class DCRegressorCV(_RegressorCV):
     function_ : DifferenceOfConvex
     cv_results_ : dict of arrays
     best_index_, n_splits_, n_fits_ : int
-    feature_bounds_, result_, gap_, n_iter_
+    target_range_, feature_bounds_, result_, gap_, n_iter_
         Those of `best_estimator_`.
     n_features_in_ : int
 
@@ -378,6 +383,7 @@ class DCRegressorCV(_RegressorCV):
         ensemble: bool = False,
         n_jobs: int | None = None,
         n_pieces: int | str | None = "auto",
+        clip: bool = False,
         standardize: bool = True,
         tol: float = 1e-2,
         max_iter: int = 5000,
@@ -395,6 +401,7 @@ class DCRegressorCV(_RegressorCV):
         self.ensemble = ensemble
         self.n_jobs = n_jobs
         self.n_pieces = n_pieces
+        self.clip = clip
         self.standardize = standardize
         self.tol = tol
         self.max_iter = max_iter

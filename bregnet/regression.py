@@ -36,7 +36,9 @@ LearnedFunction: TypeAlias = MaxAffine | DifferenceOfConvex
 class FunctionRegressor(RegressorMixin, BaseEstimator):
     """A regressor that predicts the values of its `function_`."""
 
+    clip: bool
     function_: Any
+    target_range_: tuple[float, float]
 
     def predict(self, X: Array) -> Array:
         """Values of the fitted function at the rows of X.
@@ -51,11 +53,12 @@ class FunctionRegressor(RegressorMixin, BaseEstimator):
             A torch tensor where X is one.
         """
         check_is_fitted(self, "function_")
-        if isinstance(X, Tensor):
-            if not torch.isfinite(X).all():
-                raise ValueError("X must be finite, got NaN or infinity")
-            return self.function_(X)
-        return self.function_(validate_data(self, X, dtype=np.float64, reset=False))
+        if not isinstance(X, Tensor):
+            X = validate_data(self, X, dtype=np.float64, reset=False)
+        elif not torch.isfinite(X).all():
+            raise ValueError("X must be finite, got NaN or infinity")
+        values = self.function_(X)
+        return values.clip(*self.target_range_) if self.clip else values
 
 
 class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
@@ -67,6 +70,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         *,
         n_pieces: int | str | None = "auto",
         temperature: float = 0.0,
+        clip: bool = False,
         standardize: bool = True,
         tol: float = 1e-2,
         max_iter: int = 5000,
@@ -79,6 +83,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         self.alpha = alpha
         self.n_pieces = n_pieces
         self.temperature = temperature
+        self.clip = clip
         self.standardize = standardize
         self.tol = tol
         self.max_iter = max_iter
@@ -111,12 +116,15 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, y_numeric=True)
         targets = targets.astype(np.float64)
         temperature = check.at_least_zero("temperature", self.temperature)
+        check.boolean("clip", self.clip)
         units = Standardisation.of(features, targets)
         unit = units.target_scale if self.standardize else 1.0  # of temperatures
+        spread = float(targets.min()), float(targets.max())
         few = features[:: max(1, len(features) // LEVEL_POINTS)]
 
         def view(pieces: Tensor, temperature: float) -> Any:
             seen = copy(self)
+            seen.target_range_ = spread
             seen.function_ = smoothed(self._functions(pieces.cpu().numpy(), units)[0], unit * temperature, few)
             return seen
 
@@ -127,6 +135,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         self._keep_state(problem.geometry, solution.state)
         plain, self.feature_bounds_ = self._functions(solution.pieces.cpu().numpy(), units)
         self.function_ = smoothed(plain, unit * temperature, features)
+        self.target_range_ = spread
         self._record(_in_units(solution.result, 1.0 if self.standardize else units.target_scale**2))
         return self
 
@@ -213,6 +222,9 @@ class ConvexRegressor(_MaxAffineRegressor):
         Smoothing of the fitted function, in standard deviations of y (or in the units of y, without `standardize`):
         the largest piece becomes a soft maximum of all. It comes after the fit; the certificate is that of the plain
         function.
+    clip : bool, default=False
+        Keep predictions within the range of the training targets. `function_` goes on linearly beyond the data; a
+        rare category, or a drift, can take it far away.
     standardize : bool, default=True
         Whether alpha refers to features and targets of unit variance. Otherwise it refers to the data as given.
     tol : float, default=0.01
@@ -238,6 +250,8 @@ class ConvexRegressor(_MaxAffineRegressor):
     ----------
     function_ : MaxAffine
         The fitted function, in the original coordinates, smoothed as asked for.
+    target_range_ : tuple of float
+        Least and largest training target.
     feature_bounds_ : ndarray of shape (n_features,)
         L_l, the largest absolute slope of each feature; 0 for a feature that is not used.
     result_ : Result
@@ -271,6 +285,7 @@ class ConvexRegressor(_MaxAffineRegressor):
         monotone: Any = None,
         n_pieces: int | str | None = "auto",
         temperature: float = 0.0,
+        clip: bool = False,
         standardize: bool = True,
         tol: float = 1e-2,
         max_iter: int = 5000,
@@ -285,6 +300,7 @@ class ConvexRegressor(_MaxAffineRegressor):
             alpha,
             n_pieces=n_pieces,
             temperature=temperature,
+            clip=clip,
             standardize=standardize,
             tol=tol,
             max_iter=max_iter,
@@ -334,6 +350,9 @@ class DCRegressor(_MaxAffineRegressor):
     temperature : float, default=0.0
         Smoothing of the fitted function, in standard deviations of y (or in the units of y, without `standardize`):
         both maxima become soft ones. It comes after the fit; the certificate is that of the plain function.
+    clip : bool, default=False
+        Keep predictions within the range of the training targets. `function_` goes on linearly beyond the data; a
+        rare category, or a drift, can take it far away.
     standardize : bool, default=True
         Whether alpha refers to features and targets of unit variance.
     tol : float, default=0.01
@@ -355,6 +374,8 @@ class DCRegressor(_MaxAffineRegressor):
     ----------
     function_ : DifferenceOfConvex
         The fitted function, in the original coordinates, smoothed as asked for.
+    target_range_ : tuple of float
+        Least and largest training target.
     feature_bounds_ : ndarray of shape (n_features,)
         Bound on the absolute slope of each feature: the sum of the two functions' L_l.
     result_ : Result
