@@ -3,33 +3,56 @@
 from __future__ import annotations
 
 import time
-import warnings
 from typing import Any
 
-from sklearn.exceptions import ConvergenceWarning
+import numpy as np
 
 from benchmarks.data import Inner
 from benchmarks.rows import Outcome
-from bregnet import PBDL, BregmanKNeighborsClassifier, DCRegressor, DCRegressorCV
+from benchmarks.votes import ALPHAS, FAMILIES, N_BEST, NEIGHBOURS, TEMPERATURES, WEIGHTS, classify
+from bregnet import PBDL, PBDLCV, BregmanKNeighborsClassifier, DCRegressor, DCRegressorCV
 from bregnet.datasets import Fold
 
-ALPHA, MOST_ITERATIONS, N_NEIGHBORS = 0.01, 1000, 5
+N_NEIGHBORS = 5
 PIECES_IN_BLOCKS = 300  # where the rows to come differ from those seen, few pieces vary less
 OWN_PIECE_POINTS, PIECES = (
     4000,
     1000,
 )  # elsewhere every point has its own piece up to here, and so many are there beyond
-REGRESSION: dict[str, Any] = {"refinements": 1, "temperatures": (0.0, 0.1, 0.2), "ensemble": True, "clip": True}
+REGRESSION: dict[str, Any] = {
+    "alphas": (0.3, 0.03, 0.003, 0.0003),
+    "refinements": 1,
+    "temperatures": (0.0, 0.1, 0.2),
+    "ensemble": True,
+    "clip": True,
+    "max_iter": 400,
+}
+ONE_DIVERGENCE: dict[str, Any] = {
+    "refinements": 1,
+    "temperatures": (0.0, 0.1, 0.3, 1.0),
+    "scoring": "accuracy",
+    "max_iter": 300,
+    "tol": 0.05,
+}
 SETTINGS: dict[str, Any] = {
     "regression": {**REGRESSION, "pieces": (PIECES_IN_BLOCKS, OWN_PIECE_POINTS, PIECES)},
-    "classification": {"alpha": ALPHA, "neighbors": N_NEIGHBORS, "max_iter": MOST_ITERATIONS},
+    "classification": {
+        "alphas": ALPHAS,
+        "temperatures": TEMPERATURES,
+        "weights": WEIGHTS,
+        "neighbours": NEIGHBOURS,
+        "families": FAMILIES,
+        "best": N_BEST,
+    },
+    "one divergence": {**ONE_DIVERGENCE, "neighbours": N_NEIGHBORS},
 }
 
 
 def regression(fold: Fold, inner: Inner, quick: bool) -> Outcome:
     """DC regression: alpha, temperature and the number of iterations chosen inside the training part."""
-    alphas = (0.1, 0.001) if quick else None
-    model = DCRegressorCV(alphas, cv=inner, n_pieces=_n_pieces(len(fold.X), inner), random_state=0, **REGRESSION)
+    model = DCRegressorCV(cv=inner, n_pieces=_n_pieces(len(fold.X), inner), random_state=0, **REGRESSION)
+    if quick:
+        model.set_params(alphas=(0.1, 0.001), refinements=0)
     DCRegressor(max_iter=25, tol=1.0).fit(fold.X[:20], fold.y[:20])  # compiled before the clock starts
     began = time.perf_counter()
     model.fit(fold.X, fold.y)
@@ -52,13 +75,34 @@ def _n_pieces(n_rows: int, inner: Inner) -> int | None:
 
 
 def classification(fold: Fold, inner: Inner, quick: bool) -> Outcome:
-    """Nearest neighbours under a divergence learned at a fixed penalty."""
-    learner = PBDL(ALPHA, max_iter=100 if quick else MOST_ITERATIONS, random_state=0)
+    """Nearest neighbours under several learned divergences, everything chosen inside the training part."""
+    _compile(fold)
     began = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the gap is told
-        learner.fit(fold.X, fold.y)
+    votes = classify(fold, inner)
+    seconds = time.perf_counter() - began
+    fits = votes.last_fits
+    extra = {"settings": votes.settings, "fits": len(fits.gaps) * (inner.get_n_splits() + 1)}
+    return Outcome(votes.accuracy, float(np.mean(fits.seconds)), seconds, float(np.mean(fits.gaps)), extra)
+
+
+def one_divergence(fold: Fold, inner: Inner, quick: bool) -> Outcome:
+    """Five nearest neighbours under one divergence, alpha and temperature chosen inside the training part."""
+    _compile(fold)
+    learner = PBDLCV((0.1, 0.01) if quick else None, cv=inner, random_state=0, **ONE_DIVERGENCE)
+    began = time.perf_counter()
+    learner.fit(fold.X, fold.y)
     model = BregmanKNeighborsClassifier(learner.divergence_, N_NEIGHBORS).fit(fold.X, fold.y)
     seconds = time.perf_counter() - began
+    extra = {
+        "alpha": learner.alpha_,
+        "temperature": learner.temperature_,
+        "iterations": learner.n_iter_,
+        "fits": learner.n_fits_ + 1,
+    }
     score = float(model.score(fold.X_test, fold.y_test))
-    return Outcome(score, seconds, seconds, float(learner.gap_), {"alpha": ALPHA})
+    return Outcome(score, learner.result_.seconds, seconds, learner.gap_, extra)
+
+
+def _compile(fold: Fold) -> None:
+    """Before the clock starts."""
+    PBDL(max_iter=25, tol=1.0, n_pieces=2).fit(fold.X[:20], np.arange(20) % 2)

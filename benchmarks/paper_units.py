@@ -27,7 +27,7 @@ TimingRow: TypeAlias = Synthetic | Timing  # its figures come from one fit
 Row: TypeAlias = FoldRow | TimingRow
 
 FIGURES: dict[int, tuple[Row, ...]] = {1: TABLE_1, 2: TABLE_2, 3: TABLE_3, 4: TABLE_4, 5: TABLE_5}
-METHODS = ("ours", "lasso", "forest", "xgboost")
+METHODS = ("ours", "one divergence", "lasso", "forest", "xgboost")
 QUICK_SETS = {1: {"d2", "d4"}, 2: {"d2", "d4"}, 3: {"concrete", "airfoil"}, 4: {"iris", "wine"}, 5: {"concrete"}}
 MOST_ITERATIONS, QUICK_ITERATIONS = 5000, 300
 
@@ -45,14 +45,16 @@ def chosen_rows(table: int, quick: bool, sets: Sequence[str] | None = None) -> l
 
 def table_methods(table: int) -> tuple[str, ...]:
     """The methods that have a column here."""
-    return {3: METHODS, 4: ("ours", "forest", "xgboost")}.get(table, ("ours",))
+    columns = {3: ("ours", "lasso", "forest", "xgboost"), 4: ("ours", "one divergence", "forest", "xgboost")}
+    return columns.get(table, ("ours",))
 
 
 def settings(table: int, method: str, quick: bool) -> dict[str, Any]:
     """What an outcome of table 3 or 4 depends on besides the data."""
-    if method != "ours":
+    if method not in ("ours", "one divergence"):
         return baselines.settings(method, quick)
-    own = ours.SETTINGS.get("regression" if table == 3 else "classification", ours.SETTINGS)
+    name = method if method != "ours" else "regression" if table == 3 else "classification"
+    own = ours.SETTINGS.get(name, ours.SETTINGS)
     return {**own, "quick": True} if quick else dict(own)
 
 
@@ -107,6 +109,8 @@ def compute(unit: Unit, quick: bool) -> Outcome:
     inner = inner_folds(fold.y, classify=classify, blocks=unit.settings.get("inner") == "blocks")
     if unit.method == "ours":
         return (ours.classification if classify else ours.regression)(fold, inner, quick)
+    if unit.method == "one divergence":
+        return ours.one_divergence(fold, inner, quick)
     if unit.method == "lasso":
         return baselines.lasso(fold, inner, quick)
     return getattr(baselines, unit.method)(fold, inner, quick, classify=classify)

@@ -93,7 +93,7 @@ class _Warm:
 class Watch(Protocol):
     """Who looks at a fit while it runs."""
 
-    decides: bool  # whether it ends the fit by what it sees
+    tight_from: float  # iteration before which it has no use for a tight bound
 
     def __call__(self, check: Check, view: Callable[[float], Any]) -> bool:
         """Take a look, `view` being the fitted estimator by its temperature; True ends the fit."""
@@ -132,14 +132,13 @@ class SolverEstimator(BaseEstimator):
     def _watched(self, options: Options, view: Callable[[Tensor, float], Any]) -> Options:
         """Let who watches a fit see, at every check, this estimator as if fitted with the best pieces so far.
 
-        `view` makes it from pieces and a temperature. A watcher that decides when the fit ends has no need of tight
-        bounds, and little is spent on them.
+        `view` makes it from pieces and a temperature.
         """
         watch = self._watch
         if watch is None:
             return options
-        repairs = 0 if watch.decides else options.repairs
-        return replace(options, repairs=repairs, monitor=lambda check, pieces: watch(check, lambda t: view(pieces, t)))
+        monitor = lambda check, pieces: watch(check, lambda temperature: view(pieces, temperature))  # noqa: E731
+        return replace(options, repairs_from=watch.tight_from, monitor=monitor)
 
     def _penalty_level(self, units: Standardisation, device: torch.device) -> Tensor:
         """alpha_l in the solver's coordinates: alpha acts on the original slopes where nothing is standardised."""

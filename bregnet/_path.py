@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
@@ -94,7 +95,8 @@ class Watcher:
 
     def __init__(self, score: Callable[[Any], float], temperatures: tuple[float, ...], early_stopping: bool) -> None:
         self._score, self._temperatures = score, temperatures
-        self.decides = early_stopping
+        self._decides = early_stopping
+        self.tight_from = math.inf if early_stopping else 0.0
         self.iterations: list[int] = []
         self.scores: list[list[float]] = []
         self._best, self._best_at = -np.inf, 0
@@ -105,9 +107,9 @@ class Watcher:
         """Take a look; True ends the fit."""
         if check.objective < self._objective or self._latest is None:  # there is another function to see
             self._objective, self._latest = check.objective, (check.iteration, view)
-            if self.decides:
+            if self._decides:
                 self.look()
-        return self.decides and check.iteration > 1.5 * self._best_at + PATIENCE
+        return self._decides and check.iteration > 1.5 * self._best_at + PATIENCE
 
     def look(self) -> None:
         """Score what was seen last."""
@@ -121,12 +123,11 @@ class Watcher:
 
 
 class StopAfter:
-    """Ends a fit after so many iterations, with a bound as tight as any."""
+    """Ends a fit after so many iterations; with `certify` it has a tight bound then."""
 
-    decides = False
-
-    def __init__(self, n_iter: int) -> None:
+    def __init__(self, n_iter: int, *, certify: bool) -> None:
         self._n_iter = n_iter
+        self.tight_from = n_iter if certify else math.inf
 
     def __call__(self, check: Check, view: Callable[[float], Any]) -> bool:
         """Whether that many are done."""

@@ -91,7 +91,7 @@ class _SearchCV(BaseEstimator):
         splits = [Split(np.asarray(train), np.asarray(test)) for train, test in folds.split(X, y, groups)]
         rows = search.run(plan, splits)
         best = best_row(rows, search.one_standard_error)
-        estimator = fitted_as(plan, best, np.arange(len(X)))
+        estimator = fitted_as(plan, best, np.arange(len(X)), certify=True)
         self.cv_results_ = results_of(rows)
         self.best_index_ = rows.index(best)
         self.best_score_, self.alpha_, self.temperature_ = best.mean, best.alpha, best.temperature
@@ -105,11 +105,11 @@ class _SearchCV(BaseEstimator):
         return plan, splits, best
 
 
-def fitted_as(plan: Plan, row: Row, rows: np.ndarray) -> SolverEstimator:
+def fitted_as(plan: Plan, row: Row, rows: np.ndarray, *, certify: bool = False) -> SolverEstimator:
     """The estimator with the chosen parameters, fitted to some rows for as long as was best."""
     estimator = plan.fresh(len(rows)).set_params(alpha=row.alpha, temperature=row.temperature)
     if plan.early_stopping:
-        estimator._watch = StopAfter(row.n_iter)
+        estimator._watch = StopAfter(row.n_iter, certify=certify)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # for the caller to tell
         estimator.fit(plan.X[rows], plan.y[rows])

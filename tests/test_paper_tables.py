@@ -370,7 +370,7 @@ def test_page_of_an_empty_store_has_the_papers_figures_and_dashes_only(tmp_path)
         (["--table", "6"], "--table got 6; valid: 1, 2, 3, 4, 5"),
         (["--table", "4", "--sets", "iris,ccpp"], "--sets got ccpp; valid: iris, wine"),
         (["--table", "1", "--sets", "iris"], "--sets got iris; valid: d2, d4, d8, d16, d32"),
-        (["--methods", "ridge"], "--methods got ridge; valid: ours, lasso, forest, xgboost"),
+        (["--methods", "ridge"], "--methods got ridge; valid: ours, one divergence, lasso, forest, xgboost"),
         (["--jobs", "0"], "--jobs must be at least 1, got 0"),
     ],
 )
@@ -393,7 +393,7 @@ def test_full_run_has_all_units(monkeypatch):
     monkeypatch.setattr(paper, "HAS_XGBOOST", True)
     units = paper.chosen_units(paper.parse([]))
     by_table = [sum(each.table == table for each in units) for table in range(1, 6)]
-    assert by_table == [10, 10, 4 * (13 + 9 * 5), 3 * 6 * 5, 16]
+    assert by_table == [10, 10, 4 * (13 + 9 * 5), 4 * 6 * 5, 16]
     assert len({each.key for each in units}) == len(units)
     monkeypatch.setattr(paper, "HAS_XGBOOST", False)
     assert not any(each.method == "xgboost" for each in paper.chosen_units(paper.parse([])))

@@ -49,6 +49,8 @@ class Options:
         Step size; None chooses it from the problem.
     repairs : int
         How often a check may repair the multipliers before bounding.
+    repairs_from : float
+        The iteration before which it does not: a bound need not be tight where the fit goes on whatever it is.
     interior_after : int
         Iterations after which a small problem goes over to the interior-point method.
     interior_size : int or None
@@ -66,6 +68,7 @@ class Options:
     relaxation: float = 1.7
     rho: float | None = None
     repairs: int = 2
+    repairs_from: float = 0
     interior_after: int = 400
     interior_size: int | None = None
     verbose: int = 0
@@ -358,6 +361,7 @@ def _alternate(work: _Iteration, tracker: _Tracker, options: Options, iteration:
             objective, pieces = work.primal()
             # while the objective still falls by more than the tolerance, no bound can come close enough
             settled = tracker.objective - objective <= options.tol * abs(objective)
+            settled &= iteration >= options.repairs_from
             tracker.look(iteration, objective, pieces, work.bound(options.repairs if settled else 0))
     return iteration
 
