@@ -35,7 +35,11 @@ ONE_DIVERGENCE: dict[str, Any] = {
     "tol": 0.05,
 }
 SETTINGS: dict[str, Any] = {
-    "regression": {**REGRESSION, "pieces": (PIECES_IN_BLOCKS, OWN_PIECE_POINTS, PIECES)},
+    "regression": {
+        **REGRESSION,
+        "pieces": (PIECES_IN_BLOCKS, OWN_PIECE_POINTS, PIECES),
+        "folds": (FEW_ROWS, FEWER_FOLDS),
+    },
     "classification": {
         "alphas": ALPHAS,
         "temperatures": TEMPERATURES,
@@ -50,6 +54,8 @@ SETTINGS: dict[str, Any] = {
 
 def regression(fold: Fold, inner: Inner, quick: bool) -> Outcome:
     """DC regression: alpha, temperature and the number of iterations chosen inside the training part."""
+    if len(fold.X) > FEW_ROWS:
+        inner = type(inner)(FEWER_FOLDS, shuffle=inner.shuffle, random_state=inner.random_state)
     model = DCRegressorCV(cv=inner, n_pieces=_n_pieces(len(fold.X), inner), random_state=0, **REGRESSION)
     if quick:
         model.set_params(alphas=(0.1, 0.001), refinements=0)

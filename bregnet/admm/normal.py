@@ -110,19 +110,25 @@ class _BatchedFactor:
     """One (d + 1) x (d + 1) inverse a piece."""
 
     def __init__(self, geometry: Geometry, base: Tensor, data_strength: float) -> None:
-        self._gram = _cell_grams(geometry, torch.ones_like(geometry.weights))  # S_m
+        gram = _cell_grams(geometry, torch.ones_like(geometry.weights))  # S_m
         weighted = _cell_grams(geometry, geometry.n_pieces + data_strength * geometry.weights)
         system = weighted + torch.linalg.inv(base)
+        self._geometry = geometry
         self._inverse = torch.cholesky_inverse(torch.linalg.cholesky(system))
-        inverse_gram = self._inverse @ self._gram
-        self._coupling = _coupling(self._inverse.sum(0), inverse_gram.sum(0), (self._gram @ inverse_gram).sum(0))
+        inverse_gram = self._inverse @ gram
+        self._coupling = _coupling(self._inverse.sum(0), inverse_gram.sum(0), (gram @ inverse_gram).sum(0))
 
     def solve(self, right_hand_side: Tensor) -> Tensor:
-        alone = torch.bmm(self._inverse, right_hand_side.unsqueeze(-1))
-        gathered = torch.cat([torch.bmm(self._gram, alone).sum(0), alone.sum(0)])
+        # S_m acts through the points: that is less to read than a matrix a piece
+        geometry, lifted = self._geometry, self._geometry.lifted
+        alone = self._times_inverse(right_hand_side)
+        gathered = torch.cat([geometry.fitted(alone) @ lifted, alone.sum(0)])
         q1, q2 = (self._coupling @ gathered).chunk(2)
-        shared = q1 + self._gram @ q2
-        return (alone + torch.bmm(self._inverse, shared)).squeeze(-1)
+        return alone + self._times_inverse(q1 + geometry.cell_sum((lifted @ q2)[:, None] * lifted))
+
+    def _times_inverse(self, rows: Tensor) -> Tensor:
+        """H_m^-1 r_m; they are symmetric, and a row before a matrix is multiplied faster than a column after it."""
+        return torch.bmm(rows.unsqueeze(1), self._inverse).squeeze(1)
 
 
 class NormalEquations:
