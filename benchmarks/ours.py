@@ -15,10 +15,9 @@ from bregnet.datasets import Fold
 
 N_NEIGHBORS = 5
 PIECES_IN_BLOCKS = 300  # where the rows to come differ from those seen, few pieces vary less
-OWN_PIECE_POINTS, PIECES = (
-    4000,
-    1000,
-)  # elsewhere every point has its own piece up to here, and so many are there beyond
+OWN_PIECE_POINTS = 2000  # elsewhere every point has its own piece up to here,
+PIECES = 1000  # and so many are there beyond
+FEW_ROWS, FEWER_FOLDS = 1200, 3  # with more rows, so many inner folds are enough
 REGRESSION: dict[str, Any] = {
     "alphas": (0.3, 0.03, 0.003, 0.0003),
     "refinements": 1,
