@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from benchmarks.peers import clarabel_program
+from bregnet.admm import certificate
 from bregnet.admm.certificate import DualPoint, PairOperator
 from bregnet.admm.kernels import Pairs
 from bregnet.admm.loop import Options, solve
@@ -126,3 +127,23 @@ def test_levelling_out_adds_only_multipliers():
     change = (levelled - stationarity).numpy().ravel()
     _, residual = nnls(np.array(columns).T, change, maxiter=10_000)
     assert residual < 1e-8
+
+
+@pytest.mark.parametrize("elements", [40, 1 << 22])  # a few pieces at a time, and all at once
+def test_pairs_are_valued_alike_by_products_and_one_by_one(elements, monkeypatch):
+    problem = to_problem(random_program(3, n=(30, 31), d=(3, 4), cells=True))
+    geometry = problem.geometry
+    chosen = torch.rand(geometry.n_pieces, geometry.n_points, generator=torch.Generator().manual_seed(0)) < 0.3
+    chosen[1] = False  # a piece without any
+    rows, columns = chosen.nonzero().T
+    pairs = Pairs(rows, columns, torch.ones(len(rows), dtype=torch.float64))
+    pieces = torch.randn(geometry.n_pieces, geometry.dimension + 1, dtype=torch.float64)
+    operator = PairOperator(geometry, (1,))
+    monkeypatch.setattr(certificate, "GATHER_ELEMENTS", elements)
+    found = []
+    for share in (0.0, 1.0):
+        monkeypatch.setattr(certificate, "DENSE_SHARE", share)
+        found.append(operator.excess(pairs, pieces))
+    expected = (pieces @ geometry.lifted.T - geometry.fitted(pieces))[rows, columns]
+    for values in found:
+        torch.testing.assert_close(values, expected, rtol=1e-12, atol=1e-12)

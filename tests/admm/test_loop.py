@@ -132,6 +132,37 @@ def test_a_callback_can_stop_the_fit():
     assert result.status.startswith("stopped early")
 
 
+def test_a_monitor_sees_the_best_pieces_and_can_stop_the_fit():
+    problem = to_problem(random_program(1))
+    seen = []
+
+    def monitor(check, pieces):
+        seen.append((check, problem.primal(pieces)[0]))
+        return check.iteration >= 75
+
+    solution = solve(problem, Options(tol=1e-12, monitor=monitor))
+    assert solution.result.n_iter == 75
+    assert solution.result.stopped
+    for check, objective in seen:
+        assert objective <= check.objective * (1 + 1e-9)
+
+
+def test_bounds_are_not_repaired_before_they_are_wanted(monkeypatch):
+    problem = to_problem(random_program(2, n=(30, 31)))
+    bound, asked = type(problem).bound, []
+
+    def spy(self, *arguments, repairs):
+        asked.append(repairs)
+        return bound(self, *arguments, repairs=repairs)
+
+    monkeypatch.setattr(type(problem), "bound", spy)
+    for start, expected in ((0, {0, 2}), (100, {0, 2}), (np.inf, {0})):
+        asked.clear()
+        result = solve(problem, Options(tol=0.04, max_iter=100, repairs_from=start, interior_size=0)).result
+        assert set(asked) == expected
+        assert [c.iteration for c, n in zip(result.history, asked, strict=True) if n and c.iteration < start] == []
+
+
 def test_non_finite_values_are_noticed():
     problem = to_problem(random_program(2))
     problem._moment[0, 0] = torch.nan
