@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-all lint type bench clean
+.PHONY: setup demo test test-all lint type bench paper clean
 
 setup: $(STAMP)
 
@@ -33,6 +33,11 @@ bench: setup
 	$(BIN)/python -m benchmarks.metric_learning
 	$(BIN)/python -m benchmarks.search
 	$(BIN)/python -m benchmarks.clustering
+
+# the paper's tables, for hours; BREGNET_DATA names the folder of its sets
+paper: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[benchmarks]'
+	$(BIN)/python -m benchmarks.paper
 
 clean:
 	rm -rf $(VENV) build *.egg-info
