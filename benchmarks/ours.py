@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import KFold
 
+from benchmarks import votes
 from benchmarks.data import Inner
 from benchmarks.rows import Outcome
-from benchmarks.votes import ALPHAS, FAMILIES, N_BEST, NEIGHBOURS, TEMPERATURES, WEIGHTS, classify
 from bregnet import PBDL, PBDLCV, BregmanKNeighborsClassifier, DCRegressor, DCRegressorCV
 from bregnet.datasets import Fold
 
@@ -40,14 +40,7 @@ SETTINGS: dict[str, Any] = {
         "pieces": (PIECES_IN_BLOCKS, OWN_PIECE_POINTS, PIECES),
         "folds": (FEW_ROWS, FEWER_FOLDS),
     },
-    "classification": {
-        "alphas": ALPHAS,
-        "temperatures": TEMPERATURES,
-        "weights": WEIGHTS,
-        "neighbours": NEIGHBOURS,
-        "families": FAMILIES,
-        "best": N_BEST,
-    },
+    "classification": votes.SETTINGS,
     "one divergence": {**ONE_DIVERGENCE, "neighbours": N_NEIGHBORS},
 }
 
@@ -86,11 +79,11 @@ def classification(fold: Fold, inner: Inner, quick: bool) -> Outcome:
     """Nearest neighbours under several learned divergences, everything chosen inside the training part."""
     _compile(fold)
     began = time.perf_counter()
-    votes = classify(fold, inner)
+    found = votes.classify(fold, inner, votes.ALPHAS[1:2] if quick else votes.ALPHAS)
     seconds = time.perf_counter() - began
-    fits = votes.last_fits
-    extra = {"settings": votes.settings, "fits": len(fits.gaps) * (inner.get_n_splits() + 1)}
-    return Outcome(votes.accuracy, float(np.mean(fits.seconds)), seconds, float(np.mean(fits.gaps)), extra)
+    fits = found.last_fits
+    extra = {"settings": found.settings, "fits": len(fits.gaps) * (inner.get_n_splits() + 1)}
+    return Outcome(found.accuracy, float(np.mean(fits.seconds)), seconds, float(np.mean(fits.gaps)), extra)
 
 
 def one_divergence(fold: Fold, inner: Inner, quick: bool) -> Outcome:

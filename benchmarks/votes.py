@@ -30,6 +30,16 @@ OWN_PIECE_POINTS = 1500  # beyond, no fits with a piece per point
 N_BEST = 5  # settings whose votes are averaged
 LEAST_SHARE = 0.05  # of the votes spread over all classes, so that a vote without the true class is not infinitely bad
 MARGIN = 2.0
+SETTINGS = {
+    "alphas": ALPHAS,
+    "temperatures": TEMPERATURES,
+    "weights": WEIGHTS,
+    "neighbours": NEIGHBOURS,
+    "families": FAMILIES,
+    "pieces": (FEW_PIECES, MANY_CLASSES, MORE_PIECES, OWN_PIECE_POINTS),
+    "best": N_BEST,
+    "least_share": LEAST_SHARE,
+}
 LEAST_VARIANCE = 1e-3  # of the largest: directions with less are dropped
 
 
@@ -62,7 +72,8 @@ def whitening(X: np.ndarray, y: np.ndarray) -> np.ndarray:
 class Divergences:
     """All fits of a training part, and the divergences of queries to its rows under any setting."""
 
-    def __init__(self, X: np.ndarray, y: np.ndarray) -> None:
+    def __init__(self, X: np.ndarray, y: np.ndarray, alphas: tuple[float, ...] = ALPHAS, *, own: bool = True) -> None:
+        self._alphas = alphas
         few = MORE_PIECES if len(np.unique(y)) > MANY_CLASSES else FEW_PIECES
         self._map = whitening(X, y)
         self._X, self._white = X, X @ self._map
@@ -71,7 +82,7 @@ class Divergences:
         self.gaps: list[float] = []
         self._learn("few", X, y, few, 300, standardize=True)
         self._learn("white", self._white, y, few, 150, standardize=False)
-        if len(X) <= OWN_PIECE_POINTS:
+        if own:
             self._learn("own", X, y, None, 100, standardize=True)
         apart = np.asarray(divergence("sqeuclidean").pairwise(self._white))[y[:, None] != y]
         self._within_scale = MARGIN / apart.mean()
@@ -79,7 +90,7 @@ class Divergences:
     def _learn(
         self, family: str, X: np.ndarray, y: np.ndarray, pieces: int | None, iterations: int, standardize: bool
     ) -> None:
-        for alpha in ALPHAS:
+        for alpha in self._alphas:
             learner = PBDL(
                 alpha, n_pieces=pieces, standardize=standardize, tol=0.05, max_iter=iterations, random_state=0
             )
@@ -141,17 +152,17 @@ class Votes(NamedTuple):
     last_fits: Divergences
 
 
-def classify(fold: Fold, inner: Inner) -> Votes:
+def classify(fold: Fold, inner: Inner, alphas: tuple[float, ...] = ALPHAS) -> Votes:
     """Compare all settings inside the training part, then let the best few vote on the test part."""
-    classes = np.unique(fold.y)
+    classes, own = np.unique(fold.y), len(fold.X) <= OWN_PIECE_POINTS
     merits: dict[Setting, float] = {}
     for train, test in inner.split(fold.X, fold.y):
-        learned = Divergences(fold.X[train], fold.y[train])
+        learned = Divergences(fold.X[train], fold.y[train], alphas, own=own)
         wanted = np.searchsorted(classes, fold.y[test])
         for setting, shares in vote_shares(learned, fold.X[test], fold.y[train], classes).items():
             merits[setting] = merits.get(setting, 0.0) + merit(shares, wanted)
     best = sorted(merits, key=lambda setting: -merits[setting])[:N_BEST]
-    learned = Divergences(fold.X, fold.y)
+    learned = Divergences(fold.X, fold.y, alphas, own=own)
     shares = vote_shares(learned, fold.X_test, fold.y, classes)
     winners = classes[np.mean([shares[setting] for setting in best], axis=0).argmax(1)]
     return Votes(float(np.mean(winners == fold.y_test)), best, learned)

@@ -177,7 +177,7 @@ class SolverEstimator(BaseEstimator):
         self.result_ = result
         self.gap_ = result.gap
         self.n_iter_ = max(1, result.n_iter)
-        if not (result.converged or result.stopped):
+        if not (result.converged or result.stopped) and self._watch is None:  # else it is for the watcher to tell
             message = f"{type(self).__name__} {result.status}; raise max_iter or tol"
             warnings.warn(message, ConvergenceWarning, stacklevel=2 + depth)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
 
 from bregnet._estimator import SolverEstimator
@@ -49,6 +47,8 @@ class Plan:
     temperatures : tuple of float
     early_stopping : bool
         Whether fits end when their score does not rise any more, rather than when their gap is closed.
+    relative : bool
+        Whether an improvement is measured by the size of the score, which is in the units of y, say.
     """
 
     estimator: SolverEstimator
@@ -57,6 +57,11 @@ class Plan:
     score: Callable[[Any, Split], float]
     temperatures: tuple[float, ...]
     early_stopping: bool
+    relative: bool = False
+
+    def enough(self, score: float) -> float:
+        """What a score must exceed to be an improvement on this one."""
+        return score + IMPROVEMENT * (abs(score) if self.relative and math.isfinite(score) else 1.0)
 
     def fresh(self, n_rows: int) -> Any:
         """A clone for so many rows, which may be fewer than the pieces asked for."""
@@ -75,12 +80,13 @@ class Track:
     iterations : tuple of int
         When it was looked at, ascending: once at the end without early stopping.
     scores : ndarray of shape (n_looks, n_temperatures)
-    gap, seconds : float
+    n_iter, gap, seconds
         Of the fit.
     """
 
     iterations: tuple[int, ...]
     scores: np.ndarray
+    n_iter: int
     gap: float
     seconds: float
 
@@ -93,23 +99,22 @@ class Track:
 class Watcher:
     """Looks at the scores of a fit; with early stopping at every check, ending it when they do not rise any more."""
 
-    def __init__(self, score: Callable[[Any], float], temperatures: tuple[float, ...], early_stopping: bool) -> None:
-        self._score, self._temperatures = score, temperatures
-        self._decides = early_stopping
-        self.tight_from = math.inf if early_stopping else 0.0
+    def __init__(self, plan: Plan, split: Split) -> None:
+        self._plan, self._split = plan, split
+        self.tight_from = math.inf if plan.early_stopping else 0.0
         self.iterations: list[int] = []
         self.scores: list[list[float]] = []
-        self._best, self._best_at = -np.inf, 0
-        self._objective = np.inf
+        self._best, self._best_at = -math.inf, 0
+        self._objective = math.inf
         self._latest: tuple[int, Callable[[float], Any]] | None = None
 
     def __call__(self, check: Check, view: Callable[[float], Any]) -> bool:
         """Take a look; True ends the fit."""
         if check.objective < self._objective or self._latest is None:  # there is another function to see
             self._objective, self._latest = check.objective, (check.iteration, view)
-            if self._decides:
+            if self._plan.early_stopping:
                 self.look()
-        return self._decides and check.iteration > 1.5 * self._best_at + PATIENCE
+        return self._plan.early_stopping and check.iteration > 1.5 * self._best_at + PATIENCE
 
     def look(self) -> None:
         """Score what was seen last."""
@@ -117,13 +122,24 @@ class Watcher:
             return
         iteration, view = self._latest
         self.iterations.append(iteration)
-        self.scores.append([self._score(view(temperature)) for temperature in self._temperatures])
-        if max(self.scores[-1]) > self._best + IMPROVEMENT:
-            self._best, self._best_at = max(self.scores[-1]), iteration
+        self.scores.append([self._plan.score(view(t), self._split) for t in self._plan.temperatures])
+        best = max((score for score in self.scores[-1] if not math.isnan(score)), default=-math.inf)
+        if best > self._plan.enough(self._best):
+            self._best, self._best_at = best, iteration
+
+
+class Silent:
+    """Sees nothing, says nothing: the fit runs to its end, and its caller tells how that was."""
+
+    tight_from = 0.0
+
+    def __call__(self, check: Check, view: Callable[[float], Any]) -> bool:
+        """Never ends a fit."""
+        return False
 
 
 class StopAfter:
-    """Ends a fit after so many iterations; with `certify` it has a tight bound then."""
+    """Ends a fit after so many iterations; with `certify` the bound is repaired then, without it never."""
 
     def __init__(self, n_iter: int, *, certify: bool) -> None:
         self._n_iter = n_iter
@@ -144,19 +160,16 @@ def follow(plan: Plan, split: Split, alphas: Sequence[float]) -> list[Track]:
     estimator = plan.fresh(len(X)).set_params(warm_start=not plan.early_stopping)
     tracks = []
     for alpha in alphas:
-        watcher = Watcher(lambda seen: plan.score(seen, split), plan.temperatures, plan.early_stopping)
-        estimator.set_params(alpha=alpha)
-        estimator._watch = watcher
+        estimator._watch = watcher = Watcher(plan, split)
         began = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the gap is among the results
-            estimator.fit(X, y)
+        estimator.set_params(alpha=alpha).fit(X, y)
         seconds = time.perf_counter() - began
         if not plan.early_stopping:
             watcher.look()
         if not watcher.scores:
             watcher.iterations, watcher.scores = [1], [[plan.score(estimator, split)] * len(plan.temperatures)]
-        tracks.append(Track(tuple(watcher.iterations), np.array(watcher.scores), estimator.gap_, seconds))
+        scores = np.array(watcher.scores)
+        tracks.append(Track(tuple(watcher.iterations), scores, estimator.n_iter_, estimator.gap_, seconds))
     return tracks
 
 
@@ -166,7 +179,7 @@ def _fair_share(caller: int, n_threads: int) -> Iterator[None]:
     before = torch.get_num_threads()
     if n_threads >= before:
         yield
-    elif os.getpid() == caller:  # a thread of it: the setting is for all of them
+    elif os.getpid() == caller:  # a thread of it
         with single_threaded_torch:
             yield
     else:
@@ -201,7 +214,7 @@ class Row(NamedTuple):
 
     alpha: float
     temperature: float
-    n_iter: int  # after which the mean score is best
+    n_iter: int  # after which the mean score is best; without early stopping those of the longest fit
     scores: np.ndarray  # of the folds
     gap: float
     seconds: float
@@ -217,15 +230,17 @@ class Row(NamedTuple):
         return float(self.scores.std(ddof=1) / np.sqrt(len(self.scores))) if len(self.scores) > 1 else 0.0
 
 
-def rows_of(alpha: float, tracks: Sequence[Track], temperatures: Sequence[float]) -> list[Row]:
+def rows_of(alpha: float, tracks: Sequence[Track], plan: Plan) -> list[Row]:
     """A row for each temperature, after the number of iterations that is best for it on average over the folds."""
     looks = sorted({iteration for track in tracks for iteration in track.iterations})
     scores = np.stack([track.at(looks) for track in tracks])  # (folds, looks, temperatures)
-    best = scores.mean(0).argmax(0)
+    means = scores.mean(0)
+    best = np.where(np.isnan(means), -np.inf, means).argmax(0)
+    longest = max(track.n_iter for track in tracks)
     gap, seconds = (float(np.mean(values)) for values in zip(*[(t.gap, t.seconds) for t in tracks], strict=True))
     return [
-        Row(alpha, temperature, looks[at], scores[:, at, number], gap, seconds)
-        for number, (temperature, at) in enumerate(zip(temperatures, best, strict=True))
+        Row(alpha, temperature, looks[at] if plan.early_stopping else longest, scores[:, at, number], gap, seconds)
+        for number, (temperature, at) in enumerate(zip(plan.temperatures, best, strict=True))
     ]
 
 
@@ -233,14 +248,15 @@ def best_row(rows: Iterable[Row], one_standard_error: bool) -> Row:
     """The row of the highest mean score; of equal ones that with the largest alpha, then the least temperature.
 
     With `one_standard_error`: the best row at the largest alpha that has one within a standard error of the highest.
+    Rows whose score is not a number come last.
     """
 
     def merit(row: Row) -> tuple[float, float, float]:
-        return row.mean, row.alpha, -row.temperature
+        return -math.inf if math.isnan(row.mean) else row.mean, row.alpha, -row.temperature
 
     rows = list(rows)
     best = max(rows, key=merit)
-    if one_standard_error:
+    if one_standard_error and not math.isnan(best.mean):
         enough = best.mean - best.standard_error
         largest = max(row.alpha for row in rows if row.mean >= enough)
         best = max((row for row in rows if row.alpha == largest), key=merit)
@@ -255,7 +271,8 @@ def between(best: float, tried: Sequence[float]) -> list[float]:
         return []
     up = larger / best if larger is not None else best / smaller  # type: ignore[operator]
     down = best / smaller if smaller is not None else up
-    return [best * ratio**power for ratio, power in ((up, 0.5), (down, -0.5)) if ratio > ALREADY_TRIED]
+    found = [best * ratio**power for ratio, power in ((up, 0.5), (down, -0.5)) if ratio > ALREADY_TRIED]
+    return [alpha for alpha in found if 0 < alpha < math.inf]
 
 
 class Search(NamedTuple):
@@ -286,13 +303,13 @@ class Search(NamedTuple):
             for round_ in range(self.refinements + 1):
                 bar.total = bar.n + len(new) * len(splits)
                 bar.set_description(f"round {round_ + 1} of at most {self.refinements + 1}")
-                before = best_row(rows, False).mean if rows else -np.inf
+                before = best_row(rows, False).mean if rows else -math.inf
                 rows += self._round(plan, splits, new, bar)
                 best = best_row(rows, False)
                 bar.set_postfix_str(f"best alpha {best.alpha:.3g}, score {best.mean:.4g}")
-                if best.mean <= before + IMPROVEMENT:
-                    break
                 new = between(best.alpha, [row.alpha for row in rows])
+                if not new or not best.mean > plan.enough(before):
+                    break
         return sorted(rows, key=lambda row: (-row.alpha, row.temperature))
 
     def _round(self, plan: Plan, splits: Sequence[Split], alphas: Sequence[float], bar: tqdm) -> list[Row]:
@@ -303,4 +320,4 @@ class Search(NamedTuple):
             for alpha, track in zip(path, found, strict=True):
                 tracks[alpha].append(track)
             bar.update(len(path))
-        return [row for alpha in alphas for row in rows_of(alpha, tracks[alpha], plan.temperatures)]
+        return [row for alpha in alphas for row in rows_of(alpha, tracks[alpha], plan)]

@@ -33,7 +33,7 @@ def at_least_zero(name: str, value: Any) -> float:
 
 def numbers(name: str, values: Any, each: Callable[[str, Any], float]) -> tuple[float, ...]:
     """At least one number, every one of which `each` accepts."""
-    if isinstance(values, str) or not hasattr(values, "__iter__"):
+    if isinstance(values, str) or np.ndim(values) != 1:
         raise TypeError(f"{name} must be a sequence of numbers, got {values!r}")
     found = tuple(each(f"each of {name}", value) for value in values)
     if not found:
@@ -57,6 +57,15 @@ def integer_at_least(name: str, value: Any, least: int) -> int:
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+    return int(value)
+
+
+def jobs(value: Any) -> int:
+    """A number of jobs as joblib counts them: below zero, all but so many."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"n_jobs must be None or an integer, got {value!r}")
+    if value == 0:
+        raise ValueError("n_jobs must not be 0; -1 takes all cores")
     return int(value)
 
 

@@ -34,7 +34,14 @@ NAMES_LISTED = 40  # in an error
 
 
 class PaperSet(NamedTuple):
-    """What is known of a set of the paper, apart from its rows."""
+    """What is known of a set of the paper, apart from its rows.
+
+    Examples
+    --------
+    >>> from bregnet.datasets import PAPER_SETS
+    >>> PAPER_SETS["wdbc"].task
+    'classification'
+    """
 
     task: str  # "regression" or "classification"
     title: str  # at UCI
@@ -79,7 +86,16 @@ _OF_SCIKIT_LEARN: dict[str, tuple[str, tuple[int, ...] | None]] = {
 
 
 class Fold(NamedTuple):
-    """Training and test part of a set, rows in the order of the file."""
+    """Training and test part of a set, rows in the order of the file.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bregnet.datasets import Fold
+    >>> X, y, X_test, y_test = Fold(np.zeros((4, 2)), np.zeros(4), np.ones((1, 2)), np.ones(1))
+    >>> X_test.shape
+    (1, 2)
+    """
 
     X: np.ndarray
     y: np.ndarray
@@ -110,6 +126,9 @@ class Fold(NamedTuple):
         >>> fold.X.tolist(), fold.X_test.tolist()
         ([[-1.0], [1.0]], [[6.0]])
         """
+        test = check.booleans("test", test, len(X))
+        if test.all() or not test.any():
+            raise ValueError(f"test must mark some rows but not all, got {test.sum()} of {len(test)}")
         centre = X[~test].mean(0)
         scale = np.maximum(np.abs(X[~test] - centre).mean(0), LEAST_SCALE)
         X = (X - centre) / scale

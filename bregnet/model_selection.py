@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from numbers import Integral, Real
 from operator import add
 from typing import Any, ClassVar
 
@@ -18,15 +19,15 @@ from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
 from bregnet._estimator import SolverEstimator
-from bregnet._path import Plan, Row, Search, Split, StopAfter, best_row, side_by_side
+from bregnet._path import Plan, Row, Search, Silent, Split, StopAfter, best_row, side_by_side
 from bregnet.functions import DifferenceOfConvex
 from bregnet.generators import Generator
-from bregnet.metric_learning import PBDL
+from bregnet.metric_learning import PBDL, LearnedPairs
 from bregnet.metrics import mean_average_precision, retrieval_auc
 from bregnet.neighbors import BregmanKNeighborsClassifier
 from bregnet.regression import ConvexRegressor, DCRegressor, FunctionRegressor
@@ -35,7 +36,7 @@ ALPHAS = (1.0, 0.1, 0.01, 0.001, 0.0001)  # the coarse grid
 CHOSEN_HERE = {"alpha", "temperature", "warm_start", "callback", "verbose", "random_state"}  # not by the user
 
 
-class _SearchCV(BaseEstimator):
+class _SearchCV(BaseEstimator, ABC):
     """What the searches share; subclasses have the constructor parameters named here and those of what they search."""
 
     alphas: Sequence[float] | None
@@ -50,6 +51,7 @@ class _SearchCV(BaseEstimator):
 
     _searched: ClassVar[type[SolverEstimator]]
     _classes = False
+    _relative = False  # whether scores are in units of their own
 
     @abstractmethod
     def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
@@ -60,7 +62,7 @@ class _SearchCV(BaseEstimator):
         own = self.get_params(deep=False)
         names = set(self._searched().get_params(deep=False)) - CHOSEN_HERE
         seed = self.random_state
-        if isinstance(seed, np.random.RandomState):  # one seed for all fits, whoever makes them
+        if not isinstance(seed, Integral):  # one seed for all fits, whoever makes them
             seed = int(check_random_state(seed).randint(2**31 - 1))
         return self._searched(random_state=seed, **{name: own[name] for name in names})
 
@@ -72,6 +74,7 @@ class _SearchCV(BaseEstimator):
             self._score_of(X, y),
             check.numbers("temperatures", self.temperatures, check.at_least_zero),
             check.boolean("early_stopping", self.early_stopping),
+            self._relative,
         )
 
     def _search(self) -> Search:
@@ -79,19 +82,38 @@ class _SearchCV(BaseEstimator):
             alphas=check.numbers("alphas", ALPHAS if self.alphas is None else self.alphas, check.positive),
             refinements=check.integer_at_least("refinements", self.refinements, 0),
             one_standard_error=check.boolean("one_standard_error", self.one_standard_error),
-            n_jobs=self.n_jobs,
+            n_jobs=None if self.n_jobs is None else check.jobs(self.n_jobs),
             verbose=check.verbosity(self.verbose),
         )
 
+    def _splits(self, X: np.ndarray, y: np.ndarray, groups: Array | None) -> list[Split]:
+        """The folds as row numbers, checked."""
+        folds = check_cv(self.cv, y, classifier=self._classes)
+        splits = []
+        for number, parts in enumerate(folds.split(X, y, groups)):
+            split = Split(*(_row_numbers(part, len(X), number) for part in parts))
+            self._check_split(split, y, number)
+            splits.append(split)
+        if not splits:
+            raise ValueError(f"cv must give at least one split, got none from {self.cv!r}")
+        return splits
+
+    def _check_split(self, split: Split, y: np.ndarray, number: int) -> None:
+        """Raise an error where a fold cannot be scored."""
+
     def _choose(self, X: np.ndarray, y: np.ndarray, groups: Array | None) -> tuple[Plan, list[Split], Row]:
-        """Search, record what was found, and fit all rows with the best."""
+        """Search, fit all rows with the best, and record what was found."""
         plan, search = self._plan(X, y), self._search()
         check.pieces(plan.estimator.n_pieces, len(X))
-        folds = check_cv(self.cv, y, classifier=self._classes)
-        splits = [Split(np.asarray(train), np.asarray(test)) for train, test in folds.split(X, y, groups)]
+        splits = self._splits(X, y, groups)
         rows = search.run(plan, splits)
         best = best_row(rows, search.one_standard_error)
+        if np.isnan(best.mean):
+            raise ValueError("scoring must give a number for some alpha in all folds of cv, got nan for every one")
         estimator = fitted_as(plan, best, np.arange(len(X)), certify=True)
+        self._tell(rows, best, estimator)
+        if hasattr(self, "feature_names_in_"):
+            estimator.feature_names_in_ = self.feature_names_in_
         self.cv_results_ = results_of(rows)
         self.best_index_ = rows.index(best)
         self.best_score_, self.alpha_, self.temperature_ = best.mean, best.alpha, best.temperature
@@ -99,20 +121,39 @@ class _SearchCV(BaseEstimator):
         self.best_estimator_ = estimator
         self.result_, self.gap_, self.n_iter_ = estimator.result_, estimator.gap_, estimator.n_iter_
         self.feature_bounds_ = estimator.feature_bounds_
-        if not (estimator.result_.converged or estimator.result_.stopped):
-            message = f"{type(self).__name__}: the fit with the best alpha {estimator.result_.status}; raise max_iter"
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
         return plan, splits, best
+
+    def _tell(self, rows: Sequence[Row], best: Row, estimator: SolverEstimator) -> None:
+        """Warn the caller of `fit` where something did not go well."""
+        name = type(self).__name__
+        if any(np.isnan(row.mean) for row in rows):
+            message = f"{name}: scores that are not numbers, for some alphas or temperatures: they come last"
+            warnings.warn(message, UserWarning, stacklevel=4)
+        if self.early_stopping and best.n_iter >= estimator.max_iter:
+            message = f"{name}: the score was still rising after {best.n_iter} iterations; raise max_iter"
+            warnings.warn(message, ConvergenceWarning, stacklevel=4)
+        elif not (estimator.result_.converged or estimator.result_.stopped):
+            message = f"{name}: the fit with the best alpha {estimator.result_.status}; raise max_iter or tol"
+            warnings.warn(message, ConvergenceWarning, stacklevel=4)
+
+
+def _row_numbers(part: Any, n_rows: int, number: int) -> np.ndarray:
+    """Rows of a part of a fold; a mask will do."""
+    rows = np.asarray(part)
+    if rows.dtype == bool and rows.shape == (n_rows,):
+        rows = np.flatnonzero(rows)
+    if rows.ndim != 1 or len(rows) == 0 or rows.dtype.kind not in "iu":
+        raise ValueError(f"cv must give row numbers for both parts, got {part!r} in fold {number}")
+    if rows.min() < -n_rows or rows.max() >= n_rows:
+        raise ValueError(f"cv must give row numbers below {n_rows}, got {rows.min()} to {rows.max()} in fold {number}")
+    return rows
 
 
 def fitted_as(plan: Plan, row: Row, rows: np.ndarray, *, certify: bool = False) -> SolverEstimator:
     """The estimator with the chosen parameters, fitted to some rows for as long as was best."""
     estimator = plan.fresh(len(rows)).set_params(alpha=row.alpha, temperature=row.temperature)
-    if plan.early_stopping:
-        estimator._watch = StopAfter(row.n_iter, certify=certify)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # for the caller to tell
-        estimator.fit(plan.X[rows], plan.y[rows])
+    estimator._watch = StopAfter(row.n_iter, certify=certify) if plan.early_stopping else Silent()
+    estimator.fit(plan.X[rows], plan.y[rows])
     estimator._watch = None
     return estimator
 
@@ -120,6 +161,7 @@ def fitted_as(plan: Plan, row: Row, rows: np.ndarray, *, certify: bool = False) 
 def results_of(rows: Sequence[Row]) -> dict[str, Any]:
     """The rows as scikit-learn's searches have them."""
     means = np.array([row.mean for row in rows])
+    known = np.where(np.isnan(means), -np.inf, means)
     scores = np.array([row.scores for row in rows])
     return {
         "params": [{"alpha": row.alpha, "temperature": row.temperature} for row in rows],
@@ -128,7 +170,7 @@ def results_of(rows: Sequence[Row]) -> dict[str, Any]:
         **{f"split{fold}_test_score": scores[:, fold] for fold in range(scores.shape[1])},
         "mean_test_score": means,
         "std_test_score": scores.std(1),
-        "rank_test_score": 1 + (means > means[:, None]).sum(1),
+        "rank_test_score": 1 + (known > known[:, None]).sum(1),
         "n_iter": np.array([row.n_iter for row in rows]),
         "mean_gap": np.array([row.gap for row in rows]),
         "mean_fit_time": np.array([row.seconds for row in rows]),
@@ -144,7 +186,10 @@ class _Predictions:
     y: np.ndarray
 
     def __call__(self, seen: Any, split: Split) -> float:
-        return float(self.scorer(seen, self.X[split.test], self.y[split.test]))
+        score = self.scorer(seen, self.X[split.test], self.y[split.test])
+        if not isinstance(score, Real):
+            raise TypeError(f"scoring must give a number, got {score!r}")
+        return float(score)
 
 
 class _RegressorCV(FunctionRegressor, _SearchCV):
@@ -152,6 +197,10 @@ class _RegressorCV(FunctionRegressor, _SearchCV):
 
     scoring: Any
     ensemble: bool
+
+    @property
+    def _relative(self) -> bool:  # type: ignore[override]
+        return self.scoring not in (None, "r2")
 
     def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
         return _Predictions(get_scorer("r2" if self.scoring is None else self.scoring), X, y)
@@ -173,19 +222,21 @@ class _RegressorCV(FunctionRegressor, _SearchCV):
         features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, y_numeric=True)
         ensemble = check.boolean("ensemble", self.ensemble)
         plan, splits, best = self._choose(features, targets.astype(np.float64), groups)
-        self.function_, self.target_range_ = self.best_estimator_.function_, self.best_estimator_.target_range_
+        function = self.best_estimator_.function_
         if ensemble:
             tasks = [(plan, best, split.train) for split in splits]
-            others = [fit.function_ for fit in side_by_side(fitted_as, tasks, self.n_jobs)]
-            self.function_ = _mean([self.function_] * len(others) + others)
+            function = _with_others(function, [f.function_ for f in side_by_side(fitted_as, tasks, self.n_jobs)])
+        self.function_, self.target_range_ = function, self.best_estimator_.target_range_
         return self
 
 
-def _mean(functions: list[Any]) -> Any:
-    """The mean of functions, each a generator or a difference of two."""
-    if isinstance(functions[0], DifferenceOfConvex):
-        return DifferenceOfConvex(_mean([f.convex for f in functions]), _mean([f.concave for f in functions]))
-    return 1 / len(functions) * reduce(add, functions[1:], functions[0])
+def _with_others(function: Any, others: list[Any]) -> Any:
+    """Half of a function and half of the mean of others, each a generator or a difference of two."""
+    if isinstance(function, DifferenceOfConvex):
+        parts = [(f.convex, f.concave) for f in others]
+        convex, concave = ([part[side] for part in parts] for side in range(2))
+        return DifferenceOfConvex(_with_others(function.convex, convex), _with_others(function.concave, concave))
+    return 0.5 * function + 0.5 / len(others) * reduce(add, others[1:], others[0])
 
 
 class ConvexRegressorCV(_RegressorCV):
@@ -208,13 +259,14 @@ class ConvexRegressorCV(_RegressorCV):
     scoring : str or callable, default=None
         A scorer of scikit-learn, or its name; None is R^2.
     early_stopping : bool, default=True
-        End fits when the score on held-out rows does not rise by 0.001 any more, and choose the number of iterations
+        End fits when the score on held-out rows does not rise by 0.001 (of its size, with a `scoring` of your own) any
+        more, and choose the number of iterations
         that is best on average. Otherwise fits run to `tol`, each from where that of the next larger alpha ended.
     one_standard_error : bool, default=False
         Take the largest alpha whose score is within a standard error of the best.
     ensemble : bool, default=False
-        Predict the mean of the fit to all rows and, with the same weight in all, of those that leave a fold out.
-        It varies less: better on noisy data, a little worse on clean data.
+        Predict the mean of the fit to all rows and of the mean of those that leave a fold out. It varies less: better
+        on noisy data, a little worse on clean data.
     n_jobs : int, default=None
         Fits at the same time, by joblib and so on any of its backends; their threads share the cores.
     monotone : array-like of shape (n_features,) or int, default=None
@@ -243,7 +295,7 @@ class ConvexRegressorCV(_RegressorCV):
         What is predicted.
     cv_results_ : dict of arrays
         A row for each alpha and temperature, as in ``GridSearchCV``; also the iterations (`n_iter`), certified gaps
-        and times.
+        (with early stopping from quick bounds, so large) and times.
     best_index_, n_splits_, n_fits_ : int
     target_range_, feature_bounds_, result_, gap_, n_iter_
         Those of `best_estimator_`. A fit that ends early has a larger gap: it says how far the program was solved.
@@ -430,7 +482,7 @@ class _Retrieval:
         return metric(divergences, wanted[:, None] == labels)
 
 
-class PBDLCV(_SearchCV):
+class PBDLCV(LearnedPairs, _SearchCV):
     """A divergence learned from labels, with alpha and temperature chosen by cross-validation.
 
     Every held-out row is a query against the training rows of its fold. Otherwise as :class:`ConvexRegressorCV`.
@@ -476,6 +528,7 @@ class PBDLCV(_SearchCV):
     best_estimator_ : PBDL
     function_ : MaxAffine
     divergence_ : BregmanDivergence
+    threshold_ : float
     classes_ : ndarray
     cv_results_ : dict of arrays
     best_index_, n_splits_, n_fits_ : int
@@ -581,28 +634,13 @@ class PBDLCV(_SearchCV):
             raise ValueError("y must have at least 2 classes, got 1 class")
         self._choose(features, labels, groups)
         best = self.best_estimator_
-        self.function_, self.divergence_, self.classes_ = best.function_, best.divergence_, best.classes_
+        self.function_, self.divergence_, self.threshold_ = best.function_, best.divergence_, best.threshold_
+        self.classes_ = best.classes_
         return self
 
-    def score(self, X: Array, y: Array) -> float:
-        """Mean average precision when every row in turn is a query against all others, as :meth:`PBDL.score`.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
-
-        Returns
-        -------
-        score : float
-
-        Examples
-        --------
-        >>> from sklearn.datasets import load_wine
-        >>> from bregnet import PBDLCV
-        >>> X, y = load_wine(return_X_y=True)
-        >>> PBDLCV([0.01], cv=3, n_pieces=10).fit(X, y).score(X, y) > 0.9
-        True
-        """
-        check_is_fitted(self, "divergence_")
-        return self.best_estimator_.score(X, y)
+    def _check_split(self, split: Split, y: np.ndarray, number: int) -> None:
+        known = np.unique(y[split.train])
+        if len(known) < 2:
+            raise ValueError(f"cv must leave at least 2 classes in the training part, got {known} in fold {number}")
+        if not np.isin(y[split.test], known).any():
+            raise ValueError(f"cv must leave a class of the test part in the training part, got none in fold {number}")

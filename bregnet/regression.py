@@ -51,6 +51,13 @@ class FunctionRegressor(RegressorMixin, BaseEstimator):
         -------
         y : array of shape (n_samples,)
             A torch tensor where X is one.
+
+        Examples
+        --------
+        >>> from bregnet import ConvexRegressor
+        >>> model = ConvexRegressor(1e-4).fit([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0])
+        >>> model.predict([[2.0]]).round(1)
+        array([4.])
         """
         check_is_fitted(self, "function_")
         if not isinstance(X, Tensor):
@@ -112,6 +119,12 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         Returns
         -------
         self : estimator
+
+        Examples
+        --------
+        >>> from bregnet import ConvexRegressor
+        >>> ConvexRegressor().fit([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0]).gap_ <= 0.01
+        True
         """
         features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, y_numeric=True)
         targets = targets.astype(np.float64)
@@ -124,8 +137,9 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
 
         def view(pieces: Tensor, temperature: float) -> Any:
             seen = copy(self)
-            seen.target_range_ = spread
-            seen.function_ = smoothed(self._functions(pieces.cpu().numpy(), units)[0], unit * temperature, few)
+            plain, seen.feature_bounds_ = self._functions(pieces.cpu().numpy(), units)
+            seen.function_ = smoothed(plain, unit * temperature, few)
+            seen.target_range_, seen.temperature = spread, temperature
             return seen
 
         options = self._watched(self._options(), view)
@@ -184,6 +198,14 @@ def _soft(function: MaxAffine, temperature: float, X: np.ndarray) -> MaxAffine:
     soft = MaxAffine(function.slopes, function.intercepts, temperature=temperature)
     level = float(np.mean(function(X) - soft(X)))
     return MaxAffine(function.slopes, function.intercepts + level, temperature=temperature)
+
+
+def _counting_from(n_iter: int, options: Options) -> Options:
+    """For a later round: who watches the fit sees the iterations of all rounds."""
+    monitor = options.monitor
+    if monitor is None:
+        return options
+    return replace(options, monitor=lambda c, pieces: monitor(replace(c, iteration=c.iteration + n_iter), pieces))
 
 
 def reassigned(geometry: Geometry, solution: Solution) -> tuple[Geometry, State]:
@@ -316,12 +338,14 @@ class ConvexRegressor(_MaxAffineRegressor):
     def _solve(self, problem: LeastSquares, options: Options, state: State | None) -> tuple[LeastSquares, Solution]:
         n_rounds = check.integer_at_least("reassign", self.reassign, 0)
         best = latest = problem, solve(problem, options, start=state)
+        n_iter = 0
         for _ in range(0 if problem.geometry.own_piece else n_rounds):
             if latest[1].result.stopped:
                 break
             geometry, state = reassigned(latest[0].geometry, latest[1])
             after = self._problem(geometry, problem.targets, problem.penalty.level, problem.offset)
-            latest = after, solve(after, options, start=state)
+            n_iter += latest[1].result.n_iter
+            latest = after, solve(after, _counting_from(n_iter, options), start=state)
             best = min(best, latest, key=lambda pair: pair[1].result.objective)
         return best
 

@@ -404,3 +404,27 @@ def test_scaling_leaves_its_input_as_it_was():
 def test_the_package_has_it_without_loading_scikit_learns_sets():
     code = "import sys, bregnet; sys.exit('sklearn.datasets' in sys.modules or not callable(bregnet.datasets.load))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        ([True, True, True], "test must mark some rows but not all, got 3 of 3"),
+        ([False] * 3, "test must mark some rows but not all, got 0 of 3"),
+        ([0, 1], r"test must have shape \(3,\), got \(2,\)"),
+        ([0, 1, 2], "test must hold True or False"),
+    ],
+)
+def test_fold_of_a_bad_mask(test, message):
+    with pytest.raises(ValueError, match=message):
+        Fold.scaled(np.zeros((3, 1)), np.zeros(3), np.array(test))
+
+
+def test_fold_of_zeros_and_ones_is_that_of_a_mask():
+    X, y = np.array([[1.0], [3.0], [8.0]]), np.array([0.1, 0.2, 0.3])
+    for one, other in zip(
+        Fold.scaled(X, y, np.array([0, 0, 1])),
+        Fold.scaled(X, y, np.array([False, False, True])),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)

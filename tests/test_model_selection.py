@@ -42,15 +42,22 @@ def wave(n=80, noise=0.1, seed=0):
     return X, np.sin(2 * X[:, 0]) + X[:, 1] + noise * rng.standard_normal(n)
 
 
+def plan_of(score=lambda seen, split: 0.0, temperatures=(0.0,), early_stopping=True, **options):
+    return Plan(ConvexRegressor(), np.zeros((2, 1)), np.zeros(2), score, temperatures, early_stopping, **options)
+
+
+NO_SPLIT = Split(np.arange(1), np.arange(1))
+
+
 def row(alpha, scores, temperature=0.0, n_iter=25):
     return Row(alpha, temperature, n_iter, np.array(scores), 0.0, 0.0)
 
 
 @parametrize_with_checks(
     [
-        ConvexRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=100),
-        DCRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=100),
-        PBDLCV([0.1, 0.01], cv=2, refinements=0, max_iter=100),
+        ConvexRegressorCV([0.1, 0.01], cv=2, refinements=0),
+        DCRegressorCV([0.1, 0.01], cv=2, refinements=0),
+        PBDLCV([0.1, 0.01], cv=2, refinements=0),
     ]
 )
 def test_scikit_learns_checks(estimator, check):
@@ -68,16 +75,16 @@ def test_half_way_to_the_neighbours_in_ratio():
 
 
 def test_scores_stay_after_the_last_look():
-    track = Track((25, 50), np.array([[1.0], [2.0]]), 0.0, 0.0)
+    track = Track((25, 50), np.array([[1.0], [2.0]]), 50, 0.0, 0.0)
     assert track.at([10, 25, 49, 50, 500])[:, 0].tolist() == [1, 1, 1, 2, 2]
 
 
 def test_iterations_are_those_best_on_average():
     tracks = [
-        Track((25, 50, 75), np.array([[0.1, 0.5], [0.9, 0.4], [0.2, 0.3]]), 0.2, 1.0),
-        Track((25, 50), np.array([[0.3, 0.6], [0.4, 0.2]]), 0.4, 3.0),
+        Track((25, 50, 75), np.array([[0.1, 0.5], [0.9, 0.4], [0.2, 0.3]]), 75, 0.2, 1.0),
+        Track((25, 50), np.array([[0.3, 0.6], [0.4, 0.2]]), 50, 0.4, 3.0),
     ]
-    plain, smooth = rows_of(0.01, tracks, (0.0, 0.1))
+    plain, smooth = rows_of(0.01, tracks, plan_of(temperatures=(0.0, 0.1)))
     assert (plain.n_iter, plain.scores.tolist()) == (50, [0.9, 0.4])
     assert (smooth.n_iter, smooth.scores.tolist()) == (25, [0.5, 0.6])
     assert plain.gap == pytest.approx(0.3)
@@ -98,7 +105,7 @@ def test_one_standard_error_by_hand():
 
 def test_watcher_ends_a_fit_whose_score_does_not_rise():
     scores = iter([0.1, 0.5, 0.5004, 0.4])
-    watcher = Watcher(lambda seen: next(scores), (0.0,), early_stopping=True)
+    watcher = Watcher(plan_of(lambda seen, split: next(scores)), NO_SPLIT)
     ends = [watcher(Check(i, -i, -i, 0.0), lambda t: None) for i in (50, 100, 180, 201)]
     assert ends == [False, False, False, True]  # 1.5 * 100 + 50
     assert watcher.iterations == [50, 100, 180, 201]
@@ -106,7 +113,7 @@ def test_watcher_ends_a_fit_whose_score_does_not_rise():
 
 def test_watcher_looks_only_at_what_is_new():
     seen = []
-    watcher = Watcher(lambda view: seen.append(view) or 0.0, (0.0, 0.1), early_stopping=True)
+    watcher = Watcher(plan_of(lambda view, split: seen.append(view) or 0.0, (0.0, 0.1)), NO_SPLIT)
     for iteration, objective in ((25, 1.0), (50, 1.0), (75, 0.5)):
         watcher(Check(iteration, objective, 0.0, 1.0), lambda t, i=iteration: (i, t))
     assert seen == [(25, 0.0), (25, 0.1), (75, 0.0), (75, 0.1)]
@@ -252,38 +259,60 @@ def test_temperature_is_chosen_where_it_helps():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (60, 1))
     y = np.square(X[:, 0])
-    model = ConvexRegressorCV([0.3], cv=FOLDS, temperatures=[0.0, 0.3, 3.0], early_stopping=False, n_pieces=3).fit(X, y)
-    scores = dict(zip(model.cv_results_["param_temperature"], model.cv_results_["mean_test_score"], strict=True))
-    assert model.temperature_ == max(scores, key=scores.get)
-    assert model.best_estimator_.function_.temperature == pytest.approx(model.temperature_ * y.std())
+    search = ConvexRegressorCV([0.01], cv=FOLDS, early_stopping=False, n_pieces=3, random_state=0)
+    model = clone(search).set_params(temperatures=[0.0, 0.1, 10.0]).fit(X, y)
+    assert model.temperature_ == 0.1
+    assert model.best_estimator_.function_.temperature == pytest.approx(0.1 * y.std())
+    plain = clone(search).set_params(temperatures=[0.0]).fit(X, y)
+    new = np.linspace(-1, 1, 201)[:, None]
+    assert model.score(new, np.square(new[:, 0])) > plain.score(new, np.square(new[:, 0]))
 
 
 def test_groups_reach_the_splitter():
     X, y = bowl(30)
     groups = np.arange(30) % 3
-    model = ConvexRegressorCV([0.1], cv=GroupKFold(3), max_iter=50).fit(X, y, groups=groups)
+    model = ConvexRegressorCV([0.1], cv=GroupKFold(3)).fit(X, y, groups=groups)
     given = [(np.flatnonzero(groups != g), np.flatnonzero(groups == g)) for g in range(3)]
-    other = ConvexRegressorCV([0.1], cv=given, max_iter=50).fit(X, y)
+    other = ConvexRegressorCV([0.1], cv=given).fit(X, y)
     assert sorted(model.cv_results_[f"split{i}_test_score"][0] for i in range(3)) == pytest.approx(
         sorted(other.cv_results_[f"split{i}_test_score"][0] for i in range(3))
     )
 
 
-def test_other_scores():
+@pytest.mark.parametrize("unit", [1e-4, 1.0, 1e4])
+def test_other_scores_choose_alike_in_any_unit(unit):
+    X, y = wave()
+    search = DCRegressorCV([0.01, 0.001], cv=FOLDS, refinements=0, scoring="neg_mean_squared_error")
+    model, expected = clone(search).fit(X, unit * y), clone(search).fit(X, y)
+    assert model.alpha_ == expected.alpha_
+    assert model.n_iter_ == expected.n_iter_
+    assert model.best_score_ == pytest.approx(unit**2 * expected.best_score_, rel=1e-3)
+
+
+def test_scores_that_are_not_numbers_come_last():
     X, y = bowl()
-    model = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, refinements=0, scoring="neg_mean_absolute_error").fit(X, y)
-    assert -1 < model.best_score_ < 0
+
+    def broken(model, X, y):
+        return np.nan if model.alpha == 0.1 else model.score(X, y)
+
+    search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, refinements=0, scoring=broken)
+    with pytest.warns(UserWarning, match="scores that are not numbers"):
+        model = search.fit(X, y)
+    assert model.alpha_ == 0.01
+    assert model.cv_results_["rank_test_score"].tolist()[:2] == [3, 3]
+    with pytest.raises(ValueError, match="scoring must give a number for some alpha"):
+        ConvexRegressorCV([0.1], cv=FOLDS, scoring=lambda *_: np.nan, max_iter=30).fit(X, y)
 
 
 def test_more_pieces_than_rows_of_a_fold():
     X, y = bowl(30)
-    model = ConvexRegressorCV([0.1], cv=FOLDS, n_pieces=25, random_state=0, max_iter=50).fit(X, y)
+    model = ConvexRegressorCV([0.1], cv=FOLDS, n_pieces=25, random_state=0).fit(X, y)
     assert model.best_estimator_.function_.n_pieces == 25
 
 
 def test_random_state_that_is_a_generator_gives_one_seed():
     X, y = bowl(50)
-    search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, n_pieces=5, refinements=0, max_iter=50)
+    search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, n_pieces=5, refinements=0)
     one = clone(search).set_params(random_state=np.random.RandomState(3)).fit(X, y)
     other = clone(search).set_params(random_state=np.random.RandomState(3), n_jobs=2).fit(X, y)
     same_results(one, other)
@@ -299,13 +328,71 @@ def test_search_is_a_learner_for_neighbours():
 
 def test_monotone_is_kept():
     X, y = bowl()
-    model = ConvexRegressorCV([0.01], cv=FOLDS, monotone=1, max_iter=200, temperatures=[0.0]).fit(X, y)
+    model = ConvexRegressorCV([0.01], cv=FOLDS, monotone=1, temperatures=[0.0]).fit(X, y)
     assert (model.function_.slopes >= -1e-12).all()
+
+
+def test_rounds_of_reassignment_count_on():
+    X, y = bowl(40)
+    plan = Plan(
+        ConvexRegressor(0.1, n_pieces=6, reassign=2, tol=0.05, random_state=0),
+        X,
+        y,
+        lambda seen, split: r2_score(y[split.test], seen.predict(X[split.test])),
+        (0.0,),
+        True,
+    )
+    (track,) = follow(plan, Split(np.arange(30), np.arange(30, 40)), [0.1])
+    assert list(track.iterations) == sorted(set(track.iterations))
+
+
+def test_score_that_still_rises_at_the_last_iteration_is_told():
+    X, y = wave(noise=0.0)
+    search = DCRegressorCV([0.001], cv=FOLDS, temperatures=[0.0], max_iter=30)
+    with pytest.warns(ConvergenceWarning, match="the score was still rising after 30 iterations; raise max_iter"):
+        search.fit(X, y)
+
+
+def test_threads_leave_the_filters_of_warnings_alone():
+    X, y = wave()
+    before = list(warnings.filters)
+    search = DCRegressorCV([0.01, 0.001], cv=FOLDS, refinements=0, early_stopping=False, max_iter=30, n_jobs=2)
+    with parallel_config("threading"), pytest.warns(ConvergenceWarning, match="DCRegressorCV: the fit with the best"):
+        search.fit(X, y)
+    assert list(warnings.filters) == before
+
+
+def test_no_random_state_is_one_seed_for_all():
+    X, y = bowl(50)
+    search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, n_pieces=5, refinements=0)
+    found = []
+    for n_jobs in (1, 2):
+        np.random.seed(7)  # noqa: NPY002
+        found.append(clone(search).set_params(n_jobs=n_jobs).fit(X, y))
+    same_results(*found)
+
+
+def test_frames_keep_their_names():
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    model = PBDLCV([0.1], cv=2, n_pieces=6, random_state=0, tol=0.1).fit(X, y)
+    assert model.best_estimator_.feature_names_in_.tolist() == list(X.columns)
+    assert model.score(X, y) == pytest.approx(model.best_estimator_.score(X, y))
+    assert model.is_similar(X[:1], X[1:2]).tolist() == [True]
+    assert model.pair_distance(X[:1], X[1:2]) <= model.threshold_
+
+
+def test_masks_are_splits_too():
+    X, y = bowl(40)
+    mask = np.arange(40) < 30
+    options = {"n_pieces": 35, "ensemble": True, "random_state": 0}
+    masked = ConvexRegressorCV([0.1], cv=[(mask, ~mask)], **options).fit(X, y)
+    numbered = ConvexRegressorCV([0.1], cv=[(np.flatnonzero(mask), np.flatnonzero(~mask))], **options).fit(X, y)
+    same_results(masked, numbered)
 
 
 def test_progress_tells_round_and_best(capsys):
     X, y = bowl(30)
-    ConvexRegressorCV([0.1, 0.01], cv=FOLDS, refinements=1, verbose=1, max_iter=50).fit(X, y)
+    ConvexRegressorCV([0.1, 0.01], cv=FOLDS, refinements=1, verbose=1).fit(X, y)
     shown = capsys.readouterr().err
     assert "round 1 of at most 2" in shown
     assert "best alpha" in shown
@@ -327,6 +414,13 @@ def test_progress_tells_round_and_best(capsys):
         ({"n_pieces": 1000}, ValueError, "n_pieces must be at most the number of rows"),
         ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
         ({"cv": "ten"}, ValueError, "cv"),
+        ({"cv": []}, ValueError, "cv must give at least one split"),
+        ({"cv": [([0, 1], [])]}, ValueError, "cv must give row numbers for both parts"),
+        ({"cv": [([0, 1], [30])]}, ValueError, "cv must give row numbers below 30, got 30 to 30 in fold 0"),
+        ({"n_jobs": 1.5}, TypeError, r"n_jobs must be None or an integer, got 1\.5"),
+        ({"n_jobs": 0}, ValueError, "n_jobs must not be 0"),
+        ({"alphas": np.array(0.1)}, TypeError, "alphas must be a sequence of numbers"),
+        ({"scoring": lambda *_: None}, TypeError, "scoring must give a number, got None"),
     ],
 )
 def test_bad_parameters(options, error, message):
@@ -340,9 +434,11 @@ def test_bad_parameters(options, error, message):
     [
         ({"scoring": "precision"}, "scoring must be one of 'map', 'accuracy', 'auc', got 'precision'"),
         ({"n_neighbors": 0}, "n_neighbors must be at least 1, got 0"),
+        ({"cv": [(np.arange(50), np.arange(50, 150))]}, "cv must leave at least 2 classes in the training part"),
+        ({"cv": KFold(3)}, "cv must leave a class of the test part in the training part, got none in fold 0"),
     ],
 )
 def test_bad_parameters_of_divergences(options, message):
     X, y = load_iris(return_X_y=True)
     with pytest.raises(ValueError, match=message):
-        PBDLCV([0.1], cv=2, **options).fit(X, y)
+        PBDLCV(**{"alphas": [0.1], "cv": 2, **options}).fit(X, y)

@@ -36,10 +36,9 @@ def test_whitening_drops_directions_without_variance():
     assert whitening(flat, y).shape == (5, 4)
 
 
-def test_shares_are_those_of_scikit_learns_neighbours(monkeypatch):
-    monkeypatch.setattr(votes, "ALPHAS", (0.03,))
+def test_shares_are_those_of_scikit_learns_neighbours():
     X, y, queries, _ = data()
-    learned = Divergences(X, y)
+    learned = Divergences(X, y, (0.03,))
     shares = vote_shares(learned, queries, y, np.unique(y))
     by_hand = {key: D for *key, D in ((f, t, w, D) for f, t, w, D in learned.to_rows(queries)) for key in [tuple(key)]}
     for (families, temperature, weight), D in list(by_hand.items())[::7]:
@@ -55,12 +54,18 @@ def test_merit_by_hand():
     assert merit(shares, np.array([0, 1])) == pytest.approx(expected)
 
 
-def test_choices_do_not_see_the_test_part(monkeypatch):
-    monkeypatch.setattr(votes, "ALPHAS", (0.03,))
+def test_families_are_those_of_the_whole_training_part(monkeypatch):
+    monkeypatch.setattr(votes, "OWN_PIECE_POINTS", 40)  # all rows are more than that, those without a fold are not
+    X, y, X_test, y_test = data()
+    found = classify(Fold(X, y, X_test, y_test), StratifiedKFold(5, shuffle=True, random_state=0), (0.03,))
+    assert not any("own" in setting.families for setting in found.settings)
+
+
+def test_choices_do_not_see_the_test_part():
     X, y, X_test, y_test = data()
     inner = StratifiedKFold(2, shuffle=True, random_state=0)
-    one = classify(Fold(X, y, X_test, y_test), inner)
-    other = classify(Fold(X, y, X_test[::-1], y_test[:1].repeat(len(y_test))), inner)
+    one = classify(Fold(X, y, X_test, y_test), inner, (0.03,))
+    other = classify(Fold(X, y, X_test[::-1], y_test[:1].repeat(len(y_test))), inner, (0.03,))
     assert one.settings == other.settings
     assert len(one.settings) == votes.N_BEST
     assert one.accuracy > 0.9

@@ -42,7 +42,11 @@ class Pairs(NamedTuple):
 
 
 class _SingleThreadedTorch:
-    """Torch on one thread while anyone is inside; the setting is the process's, so entries are counted."""
+    """Torch on one thread for whoever is inside.
+
+    The setting is the thread's own, and what new threads start from: everybody restores it, to what it was before
+    anyone came in.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,8 +63,7 @@ class _SingleThreadedTorch:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
-            if self._inside == 0:
-                torch.set_num_threads(self._before)
+            torch.set_num_threads(self._before)
 
 
 single_threaded_torch = _SingleThreadedTorch()
