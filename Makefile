@@ -33,6 +33,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.metric_learning
 	$(BIN)/python -m benchmarks.search
 	$(BIN)/python -m benchmarks.clustering
+	$(BIN)/python -m benchmarks.selection
 
 # the paper's tables, for hours; BREGNET_DATA names the folder of its sets
 paper: setup
