@@ -16,7 +16,7 @@ LAYERS = [
     {"problems", "inner_product", "_clusterer"},
     {"_estimator", "_supervision", "companions", "index"},
     {"regression", "metric_learning", "_searching", "clustering", "mixture", "_path"},
-    {"neighbors", "ranking"},
+    {"neighbors", "ranking", "_search"},
     {"model_selection"},
 ]
 
