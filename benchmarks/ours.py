@@ -16,8 +16,8 @@ from bregnet.datasets import Fold
 
 N_NEIGHBORS = 5
 PIECES_IN_BLOCKS = 300  # where the rows to come differ from those seen, few pieces vary less
-OWN_PIECE_POINTS = 2000  # elsewhere every point has its own piece up to here,
-PIECES = 1000  # and so many are there beyond
+PIECES = ((2000, None), (4000, 1000))  # elsewhere a piece per point up to so many points, fewer beyond,
+LEAST_PIECES = 300  # and so many for the largest sets
 FEW_ROWS = 1200  # beyond, the mean of fits that leave folds out gains nothing,
 FEWER_FOLDS = 3  # and so many shuffled folds are enough to choose by
 REGRESSION: dict[str, Any] = {
@@ -37,7 +37,7 @@ ONE_DIVERGENCE: dict[str, Any] = {
 SETTINGS: dict[str, Any] = {
     "regression": {
         **REGRESSION,
-        "pieces": (PIECES_IN_BLOCKS, OWN_PIECE_POINTS, PIECES),
+        "pieces": (PIECES_IN_BLOCKS, PIECES, LEAST_PIECES),
         "folds": (FEW_ROWS, FEWER_FOLDS),
     },
     "classification": votes.SETTINGS,
@@ -72,7 +72,7 @@ def regression(fold: Fold, inner: Inner, quick: bool) -> Outcome:
 def _n_pieces(n_rows: int, inner: Inner) -> int | None:
     if not inner.shuffle:
         return min(PIECES_IN_BLOCKS, n_rows)
-    return None if n_rows <= OWN_PIECE_POINTS else PIECES
+    return next((pieces for most, pieces in PIECES if n_rows <= most), LEAST_PIECES)
 
 
 def classification(fold: Fold, inner: Inner, quick: bool) -> Outcome:
