@@ -27,8 +27,8 @@ PROTOCOL = """\
 - Table 3: the sets' own split, or five folds; R^2 x 100, mean over folds. *ours*: `DCRegressorCV` with early stopping,
   coarse alphas 0.3, 0.03, 0.003, 0.0003 and one round around the best, temperatures 0, 0.1 and 0.2, at most 400
   iterations, predictions kept in the range of the training targets. A piece per point up to 2000 points, 1000 pieces up
-  to 4000, 300 beyond and for sets with a split of their own. Five inner folds (three for more than 1200 rows in folds); up
-  to 1200 rows the mean of the fit to all rows and those that leave an inner fold out predicts.
+  to 4000, 300 beyond and for sets with a split of their own. Five inner folds (three for more than 1200 rows in
+  folds); up to 1200 rows the mean of the fit to all rows and those that leave an inner fold out predicts.
 - Table 4: five stratified folds (those of the paper are not published); mean accuracy. *one divergence*: five nearest
   neighbours under the divergence of one `PBDLCV`. *ours*: the votes of the five best of 315 settings (189 for abalone)
   of divergences learned with few pieces, with few pieces in coordinates where the classes have unit covariance, or with
