@@ -56,13 +56,14 @@ def latent_classes(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return latent @ seen + 0.3 * rng.standard_normal((n, d)), classes
 
 
-def inner_folds(y: np.ndarray, *, classify: bool, blocks: bool) -> Inner:
-    """Five folds for choosing parameters, made as those for testing are.
+def inner_folds(y: np.ndarray, *, classify: bool) -> Inner:
+    """Five folds for choosing parameters.
 
-    Blocks of rows that follow each other where the set's own split is by time or person; else shuffled, and
-    stratified where every class has enough rows.
+    Blocks of consecutive rows for regression, as the paper's folds are: where a set is split by time or person they
+    are, too, and the rows of the others come shuffled. For classes shuffled, and stratified where every class has
+    enough rows.
     """
-    if blocks:
+    if not classify:
         return KFold(5)
-    stratify = classify and np.unique(y, return_counts=True)[1].min() >= 5
+    stratify = np.unique(y, return_counts=True)[1].min() >= 5
     return (StratifiedKFold if stratify else KFold)(5, shuffle=True, random_state=0)

@@ -38,9 +38,9 @@ PROTOCOL = """\
   0.5; *lasso*: LassoCV. Each is chosen by 5-fold cross-validation inside the training part and runs on one thread.
   Their seconds are CPU seconds, so that a busy machine does not count against them; ours are by the clock, of one
   thread beside other work.
-- Everything is chosen inside the training parts, never by test points; inner folds are blocks of consecutive rows where
-  a set's own split is by time or person, and shuffled otherwise, for all methods but lasso. What is chosen among
-  (grids, pieces, folds) was settled with these sets in view.
+- Everything is chosen inside the training parts, never by test points; for regression inner folds are consecutive rows
+  for all methods: of a set's own split, by time or person, or of rows that the paper's folds have shuffled. What is
+  chosen among (grids, pieces, folds) was settled with these sets in view.
 - *fit*: mean seconds of a final fit. *all*: seconds of all fits of all folds, those that choose parameters included.
 - The paper's ADMM ran on a V100 GPU, its other methods on 16 CPU cores.
 - The best figure of a row is bold, ties as printed included. A dash stands for what is not computed, or not printed in

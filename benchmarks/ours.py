@@ -15,11 +15,11 @@ from bregnet import PBDL, PBDLCV, BregmanKNeighborsClassifier, DCRegressor, DCRe
 from bregnet.datasets import Fold
 
 N_NEIGHBORS = 5
-PIECES_IN_BLOCKS = 300  # where the rows to come differ from those seen, few pieces vary less
+PIECES_OF_OWN_SPLIT = 300  # where the rows to come differ from those seen, few pieces vary less
 PIECES = ((2000, None), (4000, 1000))  # elsewhere a piece per point up to so many points, fewer beyond,
 LEAST_PIECES = 300  # and so many for the largest sets
 FEW_ROWS = 1200  # beyond, the mean of fits that leave folds out gains nothing,
-FEWER_FOLDS = 3  # and so many shuffled folds are enough to choose by
+FEWER_FOLDS = 3  # and so many folds are enough to choose by, where rows come shuffled
 REGRESSION: dict[str, Any] = {
     "alphas": (0.3, 0.03, 0.003, 0.0003),
     "refinements": 1,
@@ -37,7 +37,7 @@ ONE_DIVERGENCE: dict[str, Any] = {
 SETTINGS: dict[str, Any] = {
     "regression": {
         **REGRESSION,
-        "pieces": (PIECES_IN_BLOCKS, PIECES, LEAST_PIECES),
+        "pieces": (PIECES_OF_OWN_SPLIT, PIECES, LEAST_PIECES),
         "folds": (FEW_ROWS, FEWER_FOLDS),
     },
     "classification": votes.SETTINGS,
@@ -45,12 +45,12 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def regression(fold: Fold, inner: Inner, quick: bool) -> Outcome:
+def regression(fold: Fold, inner: Inner, quick: bool, *, own_split: bool = False) -> Outcome:
     """DC regression: alpha, temperature and the number of iterations chosen inside the training part."""
     few = len(fold.X) <= FEW_ROWS
-    if inner.shuffle and not few:
-        inner = KFold(FEWER_FOLDS, shuffle=True, random_state=0)
-    n_pieces = _n_pieces(len(fold.X), inner)
+    if not (few or own_split):
+        inner = KFold(FEWER_FOLDS)
+    n_pieces = _n_pieces(len(fold.X), own_split)
     model = DCRegressorCV(cv=inner, n_pieces=n_pieces, ensemble=few, random_state=0, **REGRESSION)
     if quick:
         model.set_params(alphas=(0.1, 0.001), refinements=0)
@@ -69,9 +69,9 @@ def regression(fold: Fold, inner: Inner, quick: bool) -> Outcome:
     return Outcome(float(model.score(fold.X_test, fold.y_test)), best.result_.seconds, seconds, model.gap_, extra)
 
 
-def _n_pieces(n_rows: int, inner: Inner) -> int | None:
-    if not inner.shuffle:
-        return min(PIECES_IN_BLOCKS, n_rows)
+def _n_pieces(n_rows: int, own_split: bool) -> int | None:
+    if own_split:
+        return min(PIECES_OF_OWN_SPLIT, n_rows)
     return next((pieces for most, pieces in PIECES if n_rows <= most), LEAST_PIECES)
 
 

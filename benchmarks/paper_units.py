@@ -61,14 +61,9 @@ def settings(table: int, method: str, quick: bool) -> dict[str, Any]:
 def fold_units(table: int, row: FoldRow, method: str, quick: bool) -> list[Unit]:
     """A cell of table 3 or 4: one unit a fold."""
     chosen = settings(table, method, quick)
-    if _in_blocks(row) and method != "lasso":
-        chosen["inner"] = "blocks"
+    if table == 3:
+        chosen["rows"] = "own split" if row.n_folds == 1 else "permuted"
     return [Unit(table, row.key, row.target, fold, method, chosen) for fold in range(1 if quick else row.n_folds)]
-
-
-def _in_blocks(row: FoldRow) -> bool:
-    """Whether the set comes with a split of its own, by time or person."""
-    return row.n_folds == 1
 
 
 def timing_unit(table: int, row: TimingRow, stop: str, quick: bool) -> Unit:
@@ -106,9 +101,11 @@ def compute(unit: Unit, quick: bool) -> Outcome:
     if unit.table == 5:
         return paper_timing.timed_fit(fold, dc=True, stop=unit.settings["stop"], max_iter=unit.settings["max_iter"])
     classify = unit.table == 4
-    inner = inner_folds(fold.y, classify=classify, blocks=unit.settings.get("inner") == "blocks")
+    inner = inner_folds(fold.y, classify=classify)
+    if unit.method == "ours" and classify:
+        return ours.classification(fold, inner, quick)
     if unit.method == "ours":
-        return (ours.classification if classify else ours.regression)(fold, inner, quick)
+        return ours.regression(fold, inner, quick, own_split=unit.settings["rows"] == "own split")
     if unit.method == "one divergence":
         return ours.one_divergence(fold, inner, quick)
     if unit.method == "lasso":

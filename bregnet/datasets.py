@@ -86,7 +86,7 @@ _OF_SCIKIT_LEARN: dict[str, tuple[str, tuple[int, ...] | None]] = {
 
 
 class Fold(NamedTuple):
-    """Training and test part of a set, rows in the order of the file.
+    """Training and test part of a set.
 
     Examples
     --------
@@ -198,10 +198,11 @@ def load(name: str, *, data_home: str | os.PathLike[str] | None = None) -> Bunch
 def paper_folds(name: str, *, target: int = 0, data_home: str | os.PathLike[str] | None = None) -> list[Fold]:
     """The folds of the paper's tables 3 and 4, features scaled as there.
 
-    A fixed split is one fold. Other regression sets are cut into five by ``torch.randperm`` with seed 0, which is what
-    the paper's table 3 was made with: its Lasso column comes out again. The folds of table 4 (classification) are not
-    published; they are five stratified ones here, shuffled with seed 0. Features are centred by the mean and divided by
-    the mean absolute deviation (at least 1e-5) of the training part.
+    A fixed split is one fold. The rows of other regression sets are put in the order of ``torch.randperm`` with seed 0
+    and cut into five, which is what the paper's table 3 was made with: its Lasso column comes out again, also where the
+    inner folds of ``LassoCV``, which follow that order, make a difference. The folds of table 4 (classification) are
+    not published; they are five stratified ones here, shuffled with seed 0. Features are centred by the mean and
+    divided by the mean absolute deviation (at least 1e-5) of the training part.
 
     Parameters
     ----------
@@ -215,7 +216,7 @@ def paper_folds(name: str, *, target: int = 0, data_home: str | os.PathLike[str]
     Returns
     -------
     folds : list of Fold
-        Each with ``X``, ``y``, ``X_test`` and ``y_test``, rows in the order of the file.
+        Each with ``X``, ``y``, ``X_test`` and ``y_test``, rows in the order of the file, or that of the permutation.
 
     Notes
     -----
@@ -241,22 +242,22 @@ def paper_folds(name: str, *, target: int = 0, data_home: str | os.PathLike[str]
     X, y = found.data, found.target.reshape(len(found.data), -1)[:, column]
     if name == "iris" and found.source == "scikit-learn":
         X, y = X[1:], y[1:]
-    return [Fold.scaled(X, y, test) for test in _test_parts(X, y, found.task, found.test)]
+    if found.test is not None:
+        return [Fold.scaled(X, y, found.test)]
+    if found.task == "regression":
+        order = torch.randperm(len(X), generator=torch.Generator().manual_seed(0), device="cpu").numpy()
+        X, y = X[order], y[order]
+    return [Fold.scaled(X, y, np.isin(np.arange(len(X)), rows)) for rows in _test_rows(X, y, found.task)]
 
 
-def _test_parts(X: np.ndarray, y: np.ndarray, task: str, fixed: np.ndarray | None) -> list[np.ndarray]:
-    """Which rows are for testing, in each fold."""
-    if fixed is not None:
-        return [fixed]
+def _test_rows(X: np.ndarray, y: np.ndarray, task: str) -> list[np.ndarray]:
+    """Which rows are for testing, in each of five folds."""
     n = len(X)
     if task == "regression":
-        order = torch.randperm(n, generator=torch.Generator().manual_seed(0), device="cpu").numpy()
-        parts = [order[int(n / N_FOLDS * i) : int(n / N_FOLDS * (i + 1))] for i in range(N_FOLDS)]
-    else:
-        with warnings.catch_warnings():  # abalone has classes of a single row
-            warnings.filterwarnings("ignore", "The least populated class in y has only", UserWarning)
-            parts = [rows for _, rows in StratifiedKFold(N_FOLDS, shuffle=True, random_state=0).split(X, y)]
-    return [np.isin(np.arange(n), rows) for rows in parts]
+        return [np.arange(int(n / N_FOLDS * i), int(n / N_FOLDS * (i + 1))) for i in range(N_FOLDS)]
+    with warnings.catch_warnings():  # abalone has classes of a single row
+        warnings.filterwarnings("ignore", "The least populated class in y has only", UserWarning)
+        return [rows for _, rows in StratifiedKFold(N_FOLDS, shuffle=True, random_state=0).split(X, y)]
 
 
 def _check_name(name: Any) -> None:

@@ -273,16 +273,15 @@ def test_xgboost_gets_classes_coded_anew_in_every_fold(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("y", "options", "kind", "shuffled"),
+    ("y", "classify", "kind", "shuffled"),
     [
-        (np.repeat([0, 1], 5), {"classify": True, "blocks": False}, StratifiedKFold, True),
-        (np.repeat([0, 1], [9, 1]), {"classify": True, "blocks": False}, KFold, True),
-        (np.linspace(0, 1, 10), {"classify": False, "blocks": False}, KFold, True),
-        (np.linspace(0, 1, 10), {"classify": False, "blocks": True}, KFold, False),
+        (np.repeat([0, 1], 5), True, StratifiedKFold, True),
+        (np.repeat([0, 1], [9, 1]), True, KFold, True),
+        (np.linspace(0, 1, 10), False, KFold, False),
     ],
 )
-def test_inner_folds_are_made_as_the_outer_ones(y, options, kind, shuffled):
-    folds = inner_folds(y, **options)
+def test_inner_folds_suit_the_task(y, classify, kind, shuffled):
+    folds = inner_folds(y, classify=classify)
     assert type(folds) is kind
     assert folds.shuffle == shuffled
 
@@ -404,7 +403,7 @@ def fake(monkeypatch):
     """Folds without data, and a method of ours that counts its calls; from the third on it is interrupted."""
     calls = []
 
-    def regression(fold, inner, quick):
+    def regression(fold, inner, quick, *, own_split):
         if len(calls) == fake.limit:
             raise fake.trouble
         calls.append(quick)
