@@ -100,8 +100,8 @@ def _search(fold: Fold, inner: Inner, model: Any, grid: dict[str, list]) -> Outc
 
 
 def lasso(fold: Fold, inner: Inner, quick: bool) -> Outcome:
-    """LassoCV as it comes, with its own folds: so it gives the paper's figures. One fit is that at its penalty."""
-    model, seconds, passed = _timed(lambda: LassoCV(cv=N_FOLDS).fit(fold.X, fold.y))
+    """LassoCV as it comes, in the same folds, which give the paper's figures. One fit is that at its penalty."""
+    model, seconds, passed = _timed(lambda: LassoCV(cv=inner).fit(fold.X, fold.y))
     _, each, more = _timed(lambda: Lasso(alpha=model.alpha_).fit(fold.X, fold.y))
     extra = {"penalty": float(model.alpha_), "passed_per_fit": more, "passed_all": passed}
     return Outcome(float(model.score(fold.X_test, fold.y_test)), each, seconds, extra=extra)
