@@ -13,7 +13,7 @@ from torch import Tensor
 from benchmarks.rows import Outcome
 from benchmarks.solver import make_problem, synthetic
 from bregnet import ConvexRegressor, DCRegressor
-from bregnet._estimator import Standardisation
+from bregnet._preparing import Standardisation
 from bregnet.admm.loop import Options, solve
 from bregnet.admm.result import Check
 from bregnet.datasets import Fold

@@ -1,8 +1,10 @@
 """Metric learning and retrieval with Bregman divergences, and convex regression on the same solver."""
 
-from bregnet import datasets
+from bregnet import datasets, distributed
+from bregnet._files import UnreadableFileError
 from bregnet._version import __version__
 from bregnet.admm.result import Check, Result
+from bregnet.checkpoints import Checkpoint
 from bregnet.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
 from bregnet.clustering import BregmanKMeans
 from bregnet.divergences import BregmanDivergence, divergence
@@ -13,6 +15,7 @@ from bregnet.metric_learning import PBDL
 from bregnet.mixture import BregmanMixture
 from bregnet.model_selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
 from bregnet.neighbors import BregmanKNeighborsClassifier, BregmanKNeighborsRegressor, BregmanNearestNeighbors
+from bregnet.persistence import load, save
 from bregnet.ranking import BregmanRanker
 from bregnet.regression import ConvexRegressor, DCRegressor
 
@@ -25,6 +28,7 @@ __all__ = [
     "DCRegressorCV",
     "Check",
     "Result",
+    "Checkpoint",
     "BregmanDivergence",
     "divergence",
     "BregmanIndex",
@@ -43,6 +47,10 @@ __all__ = [
     "KullbackLeibler",
     "ItakuraSaito",
     "Logistic",
+    "save",
+    "load",
+    "UnreadableFileError",
     "datasets",
+    "distributed",
     "__version__",
 ]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,65 +17,18 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from bregnet import _validation as check
+from bregnet import checkpoints
+from bregnet._preparing import MemoryNeed, Points, Standardisation, free_bytes, memory_need, readable
+from bregnet._storage import MEMORY, Scratch, Storage
 from bregnet.admm.geometry import Geometry
-from bregnet.admm.loop import Options, State
+from bregnet.admm.growth import grown, known_places, nearest_cells
+from bregnet.admm.loop import FINE_TOLERANCE, Options, Solution, State
 from bregnet.admm.result import Check, Result
-
-
-@dataclass(frozen=True)
-class Standardisation:
-    """Affine maps to the solver's coordinates: unit-variance features and targets.
-
-    The solver always works there, so that its step size suits data of any scale; whether the penalty acts there
-    or on the original slopes is a matter of its level per feature.
-    """
-
-    centre: np.ndarray
-    scale: np.ndarray  # 0 where a feature does not vary
-    target_centre: float = 0.0
-    target_scale: float = 1.0
-
-    @classmethod
-    def of(cls, X: np.ndarray, y: np.ndarray | None = None) -> Standardisation:
-        """Means and standard deviations."""
-        centre, scale = _spread("X", X)
-        if y is None:
-            return cls(centre, scale)
-        target_centre, target_scale = _spread("y", y)
-        return cls(centre, scale, float(target_centre), float(target_scale) or 1.0)
-
-    @property
-    def unit(self) -> np.ndarray:
-        """The scale of each feature, 1 for one that does not vary."""
-        return np.where(self.scale > 0, self.scale, 1.0)
-
-    def points(self, X: np.ndarray) -> np.ndarray:
-        """Features in the solver's coordinates; 0 where a feature does not vary."""
-        return np.where(self.scale > 0, (X - self.centre) / self.unit, 0.0)
-
-    def targets(self, y: np.ndarray) -> np.ndarray:
-        """Targets in the solver's coordinates."""
-        return (y - self.target_centre) / self.target_scale
-
-    def original(self, pieces: np.ndarray, *, level: float) -> tuple[np.ndarray, np.ndarray]:
-        """Slopes and intercepts of pieces (K, d + 1) in the original coordinates, raised by `level`."""
-        slopes = np.where(self.scale > 0, self.target_scale * pieces[:, :-1] / self.unit, 0.0)
-        return slopes, self.target_scale * pieces[:, -1] + level - slopes @ self.centre
-
-
-def _spread(name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column, without overflow; 0 where a column varies by rounding only."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        centre = values.mean(0)
-        deviation = values - centre
-        largest = np.abs(deviation).max(0)
-        unit = np.where(largest > 0, largest, 1.0)
-        scale = unit * np.sqrt(np.square(deviation / unit).mean(0))
-    if not (np.isfinite(centre).all() and np.isfinite(scale).all()):
-        raise ValueError(f"{name} must have finite means and deviations, got values up to {np.abs(values).max():.3g}")
-    return centre, np.where(largest <= 1e-13 * np.abs(values).max(0), 0.0, scale)
+from bregnet.distributed import Ranks, current
+from bregnet.partition import Merged
 
 
 @dataclass
@@ -80,14 +37,60 @@ class _Warm:
 
     geometry: Geometry
     state: State
+    last: Tensor  # pieces that go with it
     n_pieces: int  # as asked for
 
     def fits(self, points: Tensor, n_pieces: int) -> bool:
-        """Whether it is for these points on this device, with as many pieces asked for."""
-        known = self.geometry.points
+        """Whether it is for these lifted points on this device, with as many pieces asked for."""
+        known = self.geometry.lifted
         if known.shape != points.shape or known.device != points.device or self.n_pieces != n_pieces:
             return False
         return torch.equal(known, points)
+
+    def grown(self, points: Tensor, like: Geometry, classes: Tensor | None) -> tuple[Geometry, State] | None:
+        """Cells and state for more points, if the pieces are of the same kind: one a point, or cells."""
+        before = self.geometry
+        if before.own_piece != like.own_piece or before.lifted.device != points.device or self.state.copies is not None:
+            return None
+        place = known_places(before.lifted, points)
+        new = torch.nonzero(place < 0).squeeze(1)
+        cells = before.cells[place.clamp_min(0)]
+        if len(new):
+            cells[new] = nearest_cells(before, points[new, :-1], _alike(cells, place, classes, before.n_pieces))
+        geometry = like if like.own_piece else replace(like, cells=cells, n_pieces=before.n_pieces)
+        return geometry, grown(self.state, self.last, geometry, place, cells)[0]
+
+
+def _alike(cells: Tensor, place: Tensor, classes: Tensor | None, n_pieces: int) -> Tensor | None:
+    """The cells that have points of a new point's class, (new points, K)."""
+    if classes is None:
+        return None
+    holds = torch.zeros((int(classes.max()) + 1, n_pieces), dtype=torch.bool, device=cells.device)
+    known = place >= 0
+    holds[classes[known], cells[known]] = True
+    return holds[classes[~known]]
+
+
+@dataclass
+class _Rows:
+    """What `partial_fit` has seen."""
+
+    features: np.ndarray
+    targets: np.ndarray
+    units: Standardisation | None = None
+
+    def with_more(self, features: np.ndarray, targets: np.ndarray) -> _Rows:
+        """All rows; the units stay, or the state would be for other coordinates."""
+        targets = np.concatenate([self.targets, targets])
+        return _Rows(np.concatenate([self.features, features]), targets, self.units)
+
+
+def _calls_inside() -> int:
+    """How many calls above the caller of this function are still in the library, itself included."""
+    frame, n_calls = sys._getframe(1), 0
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("bregnet."):
+        frame, n_calls = frame.f_back, n_calls + 1
+    return n_calls
 
 
 class Watch(Protocol):
@@ -109,15 +112,20 @@ class SolverEstimator(BaseEstimator):
     tol: float
     max_iter: int
     warm_start: bool
+    checkpoint: str | os.PathLike | checkpoints.Checkpoint | None
+    scratch: str | os.PathLike | None
     device: str | torch.device
     verbose: int
     callback: Callable | None
     random_state: int | np.random.RandomState | None
 
     _warm: _Warm | None = None
+    _seen: _Rows | None = None  # by partial_fit
     _watch: Watch | None = None
     _own_piece_points = 4000  # n_pieces="auto": up to here every point has its own piece
     _auto_cells = 1000  # and pieces beyond
+    _n_sets = 1  # of pieces
+    _polished = False  # whether pieces must be made to keep their points
 
     def _options(self) -> Options:
         """Checked parameters of the loop."""
@@ -153,33 +161,141 @@ class SolverEstimator(BaseEstimator):
             return n_points if n_points <= self._own_piece_points else self._auto_cells
         return n_points if self.n_pieces is None else min(int(self.n_pieces), n_points)
 
+    def memory_needed(self, n_samples: int, n_features: int) -> MemoryNeed:
+        """What a fit to so many distinct rows would take at most, beside the rows themselves.
+
+        Parameters
+        ----------
+        n_samples : int
+        n_features : int
+
+        Returns
+        -------
+        need : MemoryNeed
+            Bytes; with several processes, those of each.
+
+        Examples
+        --------
+        >>> from bregnet import ConvexRegressor
+        >>> print(ConvexRegressor(n_pieces=300).memory_needed(100_000, 10))
+        282 MB (120 MB of them its state)
+        """
+        n = check.integer_at_least("n_samples", n_samples, 1)
+        return self._need(n, check.integer_at_least("n_features", n_features, 1), self._piece_count(n), current())
+
+    def _need(self, n: int, n_features: int, n_pieces: int, ranks: Ranks) -> MemoryNeed:
+        share = ranks.share(n)
+        fine = check.positive("tol", self.tol) < FINE_TOLERANCE
+        kind = {"fine": fine, "polished": self._polished}
+        return memory_need(share.stop - share.start, n_features, n_pieces, self._n_sets, **kind)
+
+    def _points(self, features: np.ndarray, units: Standardisation, merged: Merged, *, streamed: bool) -> Points:
+        """The distinct points of a fit, where they belong; `streamed` ones are not to be held in memory."""
+        device, ranks = check.resolve_device(self.device), current()
+        storage: Storage = MEMORY
+        if self.scratch is not None:
+            if device.type != "cpu":
+                raise ValueError(f"scratch must be None where a fit runs on another device than the CPU, got {device}")
+            storage = Scratch(check.folder("scratch", self.scratch))
+        elif streamed:
+            storage = Scratch(Path(tempfile.gettempdir()), state_in_memory=True)
+        return Points(features, units, merged, device, ranks, storage)
+
+    def _keeper(self) -> checkpoints.Keeper | None:
+        kept = checkpoints.checked(self.checkpoint)
+        return None if kept is None else checkpoints.Keeper(kept, current())
+
     def _geometry(
-        self, points: np.ndarray, counts: np.ndarray, device: torch.device, cut: Callable[[int], np.ndarray]
+        self, points: Points, classes: np.ndarray | None = None, keeper: checkpoints.Keeper | None = None
     ) -> tuple[Geometry, State | None]:
-        """Points with the cells that `cut` makes; those of the last fit, with its state, where a warm start applies."""
-        n = len(points)
-        there, weights = torch.as_tensor(points, device=device), torch.as_tensor(counts, device=device)
-        n_pieces = self._piece_count(n)
+        """Points cut into cells, with the state of the last fit where a warm start applies."""
+        n_pieces = self._piece_count(len(points))
+        self._check_room(points, n_pieces)
+        there = points.lifted()
         warm, self._warm = self._warm, None  # it is used up, also where the fit fails
         if self.warm_start and warm is not None and warm.fits(there, n_pieces):
-            return replace(warm.geometry, weights=weights), warm.state
-        if n_pieces == n:
-            return Geometry.build(there, weights), None
-        cells = cut(n_pieces)
-        return Geometry.build(there, weights, torch.as_tensor(cells, device=device), int(cells.max()) + 1), None
+            return replace(warm.geometry, weights=points.weights), warm.state
+        whole = Geometry(
+            there,
+            points.weights,
+            torch.arange(len(there), device=there.device),
+            len(there),
+            points.ranks,
+            points.storage,
+        )
+        if self._seen is not None and warm is not None:
+            like = whole if n_pieces == len(points) else replace(whole, n_pieces=0)
+            more = warm.grown(there, like, None if classes is None else torch.as_tensor(classes, device=there.device))
+            if more is not None:
+                return more
+        if n_pieces == len(points):
+            return whole, None
+        kept = None if keeper is None else keeper.cells
+        if kept is not None and len(kept) == len(there):
+            cells, n_cells = kept.to(there.device), int(points.ranks.largest(kept.max())) + 1
+        else:
+            cells, n_cells = points.cut(there, n_pieces, classes, self._seed(points.ranks))
+        return replace(whole, cells=cells, n_pieces=n_cells), None
 
-    def _keep_state(self, geometry: Geometry, state: State) -> None:
-        """Remember where a warm start goes on."""
-        self._warm = _Warm(geometry, state, self._piece_count(geometry.n_points)) if self.warm_start else None
+    def _seed(self, ranks: Ranks) -> Any:
+        """The seed of a fit: without one, ranks must still draw the same numbers."""
+        if self.random_state is not None or ranks.size == 1:
+            return self.random_state
+        return int(ranks.agreed(float(np.random.default_rng().integers(2**31)))[0])
 
-    def _record(self, result: Result, *, depth: int = 1) -> None:
-        """Store how the fit went, and warn the caller `depth` calls above where it did not end well."""
+    def _check_room(self, points: Points, n_pieces: int) -> None:
+        """Refuse what cannot be done, and say what is to come."""
+        n, n_features, ranks = len(points), points.features.shape[1], points.ranks
+        if ranks.size > 1 and n_pieces >= n:
+            raise ValueError(
+                f"n_pieces must be a number below that of the distinct points, {n}, where several processes share"
+                f" them, got {self.n_pieces!r}"
+            )
+        need, free = self._need(n, n_features, n_pieces, ranks), free_bytes(points.device)
+        wanted = need.total if points.storage.state_in_memory else need.other
+        if points.device.type == "cpu":
+            wanted *= ranks.local_size
+        if self.verbose and ranks.rank == 0:
+            tqdm.write(f"{type(self).__name__}: {n} points, {n_pieces} pieces; {need}, {readable(free)} free")
+        if wanted > free:
+            raise MemoryError(
+                f"the fit needs {need} for {n} points and {n_pieces} pieces, and {readable(free)} are"
+                f" free; {self._advice(n, n_features, free, ranks)}"
+            )
+
+    def _advice(self, n: int, n_features: int, free: int, ranks: Ranks) -> str:
+        """What to do where memory is short."""
+        for n_pieces in (1000, 400, 200, 100, 50):
+            need = self._need(n, n_features, n_pieces, ranks)
+            if n_pieces < self._piece_count(n) and need.total * ranks.local_size <= free:
+                return f"n_pieces={n_pieces} needs {readable(need.total)}, or give a folder as scratch"
+        return "give a folder as scratch, or share the points among several processes"
+
+    def _keep_state(self, geometry: Geometry, solution: Solution) -> None:
+        """Remember where a warm start, or a fit to more points, goes on."""
+        self._warm = None
+        if self.warm_start or self._seen is not None:
+            self._warm = _Warm(geometry, solution.state, solution.last, self._piece_count(geometry.n_total))
+
+    def _more_rows(self, features: np.ndarray, targets: np.ndarray) -> _Rows:
+        """The rows of this and earlier calls of `partial_fit`."""
+        if current().size > 1:
+            raise ValueError("partial_fit must run in one process, got several that share the points")
+        if checkpoints.checked(self.checkpoint) is not None:
+            raise ValueError("checkpoint must be None for partial_fit, whose rows change")
+        if self._seen is None:
+            self._warm = None
+            return _Rows(features, targets)
+        return self._seen.with_more(features, targets)
+
+    def _record(self, result: Result) -> None:
+        """Store how the fit went, and warn who called the library where it did not end well."""
         self.result_ = result
         self.gap_ = result.gap
         self.n_iter_ = max(1, result.n_iter)
         if not (result.converged or result.stopped) and self._watch is None:  # else it is for the watcher to tell
             message = f"{type(self).__name__} {result.status}; raise max_iter or tol"
-            warnings.warn(message, ConvergenceWarning, stacklevel=2 + depth)
+            warnings.warn(message, ConvergenceWarning, stacklevel=_calls_inside() + 1)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__().copy()

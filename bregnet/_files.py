@@ -35,18 +35,50 @@ def read_tensors(path: Path, kind: str, version: int, *, mmap: bool) -> tuple[di
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})[HEADER])
-            found = header["holds"], header["version"]
-            if found[0] != kind:
-                raise UnreadableFileError(f"{path} must hold a {kind}, got a {found[0]!r}")
-            if found[1] != version:
-                raise UnreadableFileError(
-                    f"{path} has version {found[1]!r} of its format (bregnet {header.get('bregnet')}), and bregnet"
-                    f" {__version__} reads version {version}"
-                )
+            found, found_version = header["holds"], header["version"]
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, RecursionError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnreadableFileError(f"{path} is not a {kind} of bregnet, or was damaged: {error}") from error
+    if found != kind:
+        raise UnreadableFileError(f"{path} must hold a {kind}, got a {found!r}")
+    if found_version != version:
+        raise UnreadableFileError(
+            f"{path} has version {found_version!r} of its format (bregnet {header.get('bregnet')}), and bregnet"
+            f" {__version__} reads version {version}"
+        )
     return header, tensors if mmap else {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A new file to write to, which becomes `path` when all is written; otherwise nothing is left of it."""
+    path = path.resolve()
+    if path.is_dir():
+        raise IsADirectoryError(f"path must be that of a file, got the folder {str(path)!r}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
+    made = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    try:
+        with open(made, "xb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+        yield made
+        os.chmod(made, mode)  # safetensors makes files that only their owner can read
+        with open(made, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(made, path)
+    finally:
+        made.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    """Make the names in a folder last, on systems that can."""
+    if os.name == "posix":
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 @contextmanager

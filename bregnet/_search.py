@@ -20,7 +20,16 @@ from bregnet._estimator import SolverEstimator
 from bregnet._path import Plan, Row, Search, Silent, Split, StopAfter, best_row
 
 ALPHAS = (1.0, 0.1, 0.01, 0.001, 0.0001)  # the coarse grid
-CHOSEN_HERE = {"alpha", "temperature", "warm_start", "callback", "verbose", "random_state"}  # not by the user
+CHOSEN_HERE = {  # not by the user
+    "alpha",
+    "callback",
+    "checkpoint",
+    "random_state",
+    "scratch",
+    "temperature",
+    "verbose",
+    "warm_start",
+}
 
 
 class SearchCV(BaseEstimator, ABC):

@@ -1,17 +1,25 @@
-"""Generators as plain values and tensors, and back: what files hold of them."""
+"""Functions and other values as plain JSON and tensors, and back: what files hold of them."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 
+from bregnet import _validation as check
 from bregnet.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
-from bregnet.functions import MaxAffine
+from bregnet.divergences import BregmanDivergence
+from bregnet.functions import DifferenceOfConvex, MaxAffine
 from bregnet.generators import Generator, GeneratorSum
 
 PLAIN = {kind.__name__: kind for kind in (KullbackLeibler, ItakuraSaito, Logistic)}
 KNOWN = (GeneratorSum, MaxAffine, Quadratic, SquaredEuclidean, *PLAIN.values())
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 
 
 def generator_state(generator: Generator, prefix: str = "generator") -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -32,6 +40,8 @@ def generator_state(generator: Generator, prefix: str = "generator") -> tuple[di
     elif isinstance(generator, SquaredEuclidean):
         tensors = {"weights": generator._weights}
     named = {f"{prefix}.{name}": part for name, part in tensors.items() if part is not None}
+    if not named and generator._dtype is not None:  # nothing else tells in which precision it computes
+        values["dtype"] = str(generator._dtype).removeprefix("torch.")
     return values, {name: part.detach().cpu().contiguous() for name, part in named.items()}
 
 
@@ -40,15 +50,220 @@ def generator_from(state: dict[str, Any], tensors: dict[str, Tensor], prefix: st
     kind = state["type"]
     if kind == GeneratorSum.__name__:
         parts = [generator_from(part, tensors, f"{prefix}.{number}") for number, part in enumerate(state["generators"])]
-        return GeneratorSum(parts, [float(weight) for weight in state["weights"]])
+        return GeneratorSum(parts, state["weights"])
     own = f"{prefix}."
     given = {name.removeprefix(own): part.numpy() for name, part in tensors.items() if name.startswith(own)}
     if kind == MaxAffine.__name__:
-        return MaxAffine(**given, temperature=float(state["temperature"]))
+        return MaxAffine(**given, temperature=check.at_least_zero("temperature", state["temperature"]))
     if kind == Quadratic.__name__:
         return Quadratic(**given)
     if kind == SquaredEuclidean.__name__:
-        return SquaredEuclidean(**given)
+        return _in_precision(SquaredEuclidean(**given), state)
     if kind in PLAIN:
-        return PLAIN[kind]()
+        return _in_precision(PLAIN[kind](), state)
     raise ValueError(f"unknown generator {kind!r}")
+
+
+def _in_precision(generator: Generator, state: dict[str, Any]) -> Generator:
+    return generator.to(PRECISIONS[state["dtype"]]) if "dtype" in state else generator
+
+
+def function_state(
+    function: Generator | DifferenceOfConvex, prefix: str = "function"
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What to write of a generator or of a difference of two."""
+    if not isinstance(function, DifferenceOfConvex):
+        return generator_state(function, prefix)
+    values: dict[str, Any] = {"type": DifferenceOfConvex.__name__}
+    tensors: dict[str, Tensor] = {}
+    for side in ("convex", "concave"):
+        values[side], parts = generator_state(getattr(function, side), f"{prefix}.{side}")
+        tensors |= parts
+    return values, tensors
+
+
+def function_from(
+    state: dict[str, Any], tensors: dict[str, Tensor], prefix: str = "function"
+) -> Generator | DifferenceOfConvex:
+    """The function that `function_state` described."""
+    if state["type"] != DifferenceOfConvex.__name__:
+        return generator_from(state, tensors, prefix)
+    return DifferenceOfConvex(
+        *(generator_from(state[side], tensors, f"{prefix}.{side}") for side in ("convex", "concave"))
+    )
+
+
+class Tensors:
+    """The tensors of a file by name, each stored once however many names it has."""
+
+    def __init__(self, stored: dict[str, Tensor] | None = None, same: dict[str, str] | None = None) -> None:
+        self.stored = {} if stored is None else stored
+        self.same = {} if same is None else same  # from further names to those stored
+        self._names: dict[tuple[Any, ...], str] = {}
+        self._kept: list[Tensor] = []  # alive, so that an address means one tensor only
+
+    def put(self, name: str, tensor: Tensor) -> None:
+        """Store a tensor."""
+        tensor = tensor.detach().cpu().contiguous()
+        known = tensor.data_ptr(), tensor.shape, tensor.dtype
+        if tensor.numel() and known in self._names:
+            self.same[name] = self._names[known]
+            return
+        self._names[known] = name
+        self._kept.append(tensor)
+        partial = tensor.untyped_storage().nbytes() != tensor.nbytes  # safetensors refuses parts of one memory
+        self.stored[name] = tensor.clone() if partial else tensor
+
+    def array(self, name: str, *, ndim: int = 1, kinds: str = "f", finite: bool = True) -> np.ndarray:
+        """A stored tensor as an array of its own, checked."""
+        array = self.stored[self.same.get(name, name)].numpy().copy()
+        if array.ndim != ndim or array.dtype.kind not in kinds:
+            raise ValueError(f"{name} must have {ndim} dimensions, got shape {array.shape} and dtype {array.dtype}")
+        if finite and not np.isfinite(array).all():
+            raise ValueError(f"{name} must be finite, got NaN or infinity")
+        return array
+
+    def under(self, name: str) -> dict[str, Tensor]:
+        """All tensors whose names begin with `name` and a dot."""
+        names = [*self.stored, *self.same]
+        return {each: self.stored[self.same.get(each, each)] for each in names if each.startswith(f"{name}.")}
+
+
+class Field(Protocol):
+    """How a value becomes plain values, and tensors under its name; and how it is read back and checked."""
+
+    def write(self, name: str, value: Any, tensors: Tensors) -> Any:
+        """What JSON can hold of it."""
+        ...
+
+    def read(self, name: str, state: Any, tensors: Tensors) -> Any:
+        """The value; errors where the state is not what `write` gives."""
+        ...
+
+
+@dataclass(frozen=True)
+class Made:
+    """A field of two functions."""
+
+    write: Callable[[str, Any, Tensors], Any]
+    read: Callable[[str, Any, Tensors], Any]
+
+
+def _plain(write: Callable[[Any], Any], read: Callable[[str, Any], Any]) -> Made:
+    """A field without tensors."""
+    return Made(lambda name, value, tensors: write(value), lambda name, state, tensors: read(name, state))
+
+
+def _real_state(value: float) -> float | str:
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def _real(name: str, state: Any) -> float:
+    """A number; JSON has words only for those that are not finite."""
+    if state in ("inf", "-inf", "nan"):
+        return float(state)
+    if isinstance(state, bool) or not isinstance(state, int | float) or not math.isfinite(state):
+        raise ValueError(f"{name} must be a number, got {state!r}")
+    return float(state)
+
+
+def finite_number(name: str, state: Any) -> float:
+    """A finite number."""
+    value = _real(name, state)
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value}")
+    return value
+
+
+def text(name: str, state: Any) -> str:
+    """Text."""
+    if not isinstance(state, str):
+        raise TypeError(f"{name} must be text, got {state!r}")
+    return state
+
+
+def texts(name: str, state: Any) -> list[str]:
+    """A list of texts."""
+    if not isinstance(state, list) or not all(isinstance(each, str) for each in state):
+        raise TypeError(f"{name} must be a list of texts, got {state!r}")
+    return state
+
+
+def mapping(name: str, state: Any) -> dict[str, Any]:
+    """A mapping."""
+    if not isinstance(state, dict):
+        raise TypeError(f"{name} must be a mapping, got {state!r}")
+    return state
+
+
+def whole(least: int) -> Made:
+    """A field of whole numbers from `least`."""
+    return _plain(int, lambda name, state: check.integer_at_least(name, state, least))
+
+
+REAL, FINITE, TEXT = _plain(_real_state, _real), _plain(float, finite_number), _plain(str, text)
+TRUTH = _plain(bool, check.boolean)
+NAMES = _plain(lambda value: [str(each) for each in value], lambda name, state: np.array(texts(name, state), object))
+
+
+def _write_function(name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
+    state, parts = function_state(value, name)
+    for each, part in parts.items():
+        tensors.put(each, part)
+    return state
+
+
+def _read_function(name: str, state: Any, tensors: Tensors) -> Generator | DifferenceOfConvex:
+    return function_from(mapping(name, state), tensors.under(name), name)
+
+
+def _write_divergence(name: str, value: BregmanDivergence, tensors: Tensors) -> dict[str, Any]:
+    state, parts = generator_state(value.generator, name)
+    for each, part in parts.items():
+        tensors.put(each, part)
+    return {"generator": state}
+
+
+def _read_divergence(name: str, state: Any, tensors: Tensors) -> BregmanDivergence:
+    return BregmanDivergence(generator_from(mapping(name, state)["generator"], tensors.under(name), name))
+
+
+FUNCTION = Made(_write_function, _read_function)
+DIVERGENCE = Made(_write_divergence, _read_divergence)
+
+
+def _write_array(name: str, value: np.ndarray, tensors: Tensors) -> str:
+    tensors.put(name, torch.as_tensor(np.array(value)))
+    return "array"
+
+
+ARRAY = Made(_write_array, lambda name, state, tensors: tensors.array(name))
+
+
+def _write_labels(name: str, value: np.ndarray, tensors: Tensors) -> Any:
+    if value.dtype.kind in "biuf":
+        return _write_array(name, value, tensors)
+    labels = value.tolist()
+    if not all(isinstance(each, str) for each in labels):
+        raise TypeError(f"labels must be numbers or text to be saved, got dtype {value.dtype}")
+    return {"text": labels, "object": value.dtype.kind == "O"}
+
+
+def _read_labels(name: str, state: Any, tensors: Tensors) -> np.ndarray:
+    if state == "array":
+        return tensors.array(name, kinds="biuf")
+    labels = texts(name, mapping(name, state)["text"])
+    return np.array(labels, dtype=object if check.boolean("object", state["object"]) else str)
+
+
+LABELS = Made(_write_labels, _read_labels)
+
+
+def _read_range(name: str, state: Any, tensors: Tensors) -> tuple[float, float]:
+    low, high = (finite_number(name, each) for each in state)
+    if low > high:
+        raise ValueError(f"{name} must be in order, got {low} and {high}")
+    return low, high
+
+
+RANGE = Made(lambda name, value, tensors: [float(each) for each in value], _read_range)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,49 +48,68 @@ def given_triplets(triplets: Any, n_rows: int) -> np.ndarray:
     return rows
 
 
-def _class_table(classes: np.ndarray, place: np.ndarray, n_points: int) -> np.ndarray:
-    """How many rows of each class every distinct point stands for, (n_points, n_classes)."""
-    table = np.zeros((n_points, classes.max() + 1))
-    np.add.at(table, (place, classes), 1)
-    return table
+class ClassCounts(NamedTuple):
+    """How many rows of which class every distinct point stands for, as a list in the order of points and classes."""
 
+    points: np.ndarray
+    classes: np.ndarray
+    counts: np.ndarray
 
-def _single_classes(classes: np.ndarray, place: np.ndarray, n_points: int) -> np.ndarray | None:
-    """The class of each point where every row is a point of its own: no table of all points and classes is needed."""
-    if n_points < len(classes):
-        return None
-    at_points = np.empty_like(classes)
-    at_points[place] = classes
-    return at_points
+    @classmethod
+    def of(cls, classes: np.ndarray, place: np.ndarray) -> ClassCounts:
+        """From the class of each row and its place among the points."""
+        n_classes = int(classes.max()) + 1
+        keys, counts = np.unique(place * n_classes + classes, return_counts=True)
+        return cls(keys // n_classes, keys % n_classes, counts)
 
 
 def in_groups(merged: Merged, classes: np.ndarray) -> Merged:
     """Distinct points in such an order that those with the same classes lie together."""
-    groups = _single_classes(classes, merged.inverse, len(merged.points))
-    if groups is None:
-        groups = np.unique(_class_table(classes, merged.inverse, len(merged.points)), axis=0, return_inverse=True)[1]
-    order = np.argsort(groups.reshape(-1), kind="stable")
+    order = np.argsort(_group_numbers(merged, classes), kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    return Merged(merged.points[order], place[merged.inverse], merged.counts[order])
+    return Merged(merged.first[order], place[merged.inverse], merged.counts[order])
+
+
+def _group_numbers(merged: Merged, classes: np.ndarray) -> np.ndarray:
+    """A number for every point, equal for points that stand for as many rows of each class."""
+    found, n_points = ClassCounts.of(classes, merged.inverse), len(merged.first)
+    n_classes = np.bincount(found.points, minlength=n_points)
+    single = n_classes[found.points] == 1
+    groups = np.empty(n_points, dtype=np.int64)
+    keys = found.classes[single] * (found.counts.max() + 1) + found.counts[single]
+    groups[found.points[single]] = np.unique(keys, return_inverse=True)[1]
+    mixed = np.flatnonzero(n_classes > 1)  # few, as a rule: only these need a table of all classes
+    if len(mixed):
+        table = np.zeros((len(mixed), classes.max() + 1))
+        table[np.searchsorted(mixed, found.points[~single]), found.classes[~single]] = found.counts[~single]
+        groups[mixed] = len(keys) + np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)
+    return groups
 
 
 def class_histograms(classes: np.ndarray, place: np.ndarray, n_points: int) -> tuple[np.ndarray, np.ndarray]:
     """The classes at a point of each group (G, C), and the points in each group (G,), in the points' order."""
-    single = _single_classes(classes, place, n_points)
-    if single is not None:
-        starts = np.flatnonzero(np.append(True, single[1:] != single[:-1]))
-        histograms = np.eye(classes.max() + 1)[single[starts]]
-    else:
-        table = _class_table(classes, place, n_points)
-        starts = np.flatnonzero(np.append(True, (table[1:] != table[:-1]).any(1)))
-        histograms = table[starts]
+    found = ClassCounts.of(classes, place)
+    firsts = np.searchsorted(found.points, np.arange(n_points + 1))
+    # points of a group have the same list of classes and counts
+    lengths = np.diff(firsts)
+    same = np.append(False, lengths[1:] == lengths[:-1])
+    for offset in range(int(lengths.max())):
+        longer = np.flatnonzero(same & (lengths > offset))
+        at, before = firsts[longer] + offset, firsts[longer - 1] + offset
+        alike = (found.classes[at] == found.classes[before]) & (found.counts[at] == found.counts[before])
+        same[longer] = alike
+    starts = np.flatnonzero(~same)
+    histograms = np.zeros((len(starts), int(classes.max()) + 1))
+    for row, start in enumerate(starts):
+        part = slice(firsts[start], firsts[start + 1])
+        histograms[row, found.classes[part]] = found.counts[part]
     return histograms, np.diff(np.append(starts, n_points))
 
 
 def majority(merged: Merged, classes: np.ndarray) -> np.ndarray:
     """The most frequent class at each distinct point, numbered without gaps."""
-    most = _single_classes(classes, merged.inverse, len(merged.points))
-    if most is None:
-        most = _class_table(classes, merged.inverse, len(merged.points)).argmax(1)
-    return np.unique(most, return_inverse=True)[1]
+    found = ClassCounts.of(classes, merged.inverse)
+    order = np.lexsort((found.classes, -found.counts, found.points))
+    first = np.unique(found.points[order], return_index=True)[1]
+    return np.unique(found.classes[order][first], return_inverse=True)[1]

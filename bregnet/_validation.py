@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,13 @@ def numbers(name: str, values: Any, each: Callable[[str, Any], float]) -> tuple[
     if not found:
         raise ValueError(f"{name} must hold at least one number, got none")
     return found
+
+
+def folder(name: str, value: Any) -> Path:
+    """A path."""
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name} must be a path, got {value!r}")
+    return Path(value)
 
 
 def booleans(name: str, values: Any, length: int) -> np.ndarray:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,19 +18,23 @@ from torch import Tensor
 
 from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
-from bregnet._estimator import SolverEstimator, Standardisation
+from bregnet._estimator import SolverEstimator
+from bregnet._preparing import Points, Standardisation
+from bregnet._storage import collected
 from bregnet._supervision import class_histograms, given_pairs, given_triplets, in_groups, majority
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.loop import solve
 from bregnet.admm.prox import Penalty
 from bregnet.admm.result import Check
 from bregnet.calibration import similarity_threshold
+from bregnet.checkpoints import Checkpoint
 from bregnet.companions import companion_generator
+from bregnet.distributed import current
 from bregnet.divergences import BregmanDivergence
 from bregnet.functions import MaxAffine
 from bregnet.generators import Generator
 from bregnet.metrics import mean_average_precision
-from bregnet.partition import Merged, class_cells, kmeans_cells, merge_duplicates
+from bregnet.partition import merge_duplicates
 from bregnet.problems.bregman import BregmanLearning, Labels, Pairs, Supervision, Triplets
 
 CALIBRATION_PAIRS = 250_000  # of observations, at most, to set the threshold by
@@ -43,14 +48,14 @@ class _Told:
     Attributes
     ----------
     supervise : callable
-        From the geometry and the place of each row among its points to the supervision of the program.
+        From the geometry and the points it is made of to the supervision of the program.
     tangents, points, similar : ndarray of shape (m,)
         Pairs of rows to set the threshold by.
     classes : ndarray or None
         The class of each row, where labels were given.
     """
 
-    supervise: Callable[[Geometry, np.ndarray], Supervision]
+    supervise: Callable[[Geometry, Points], Supervision]
     tangents: np.ndarray
     points: np.ndarray
     similar: np.ndarray
@@ -258,6 +263,11 @@ class PBDL(LearnedPairs, SolverEstimator):
         Iterations after which it stops all the same, with a ``ConvergenceWarning``.
     warm_start : bool, default=False
         Go on from the previous fit when the rows of X are the same, for instance along alpha.
+    checkpoint : path, Checkpoint or None, default=None
+        A folder in which a long fit keeps its state, and from which it goes on after an interruption; see
+        :class:`bregnet.Checkpoint`.
+    scratch : path, default=None
+        A folder for files in place of memory, for fits that are larger than memory: points and state lie there.
     device : str or torch.device, default="auto"
         Where to compute; "auto" takes CUDA when there is one.
     verbose : int, default=0
@@ -311,6 +321,7 @@ class PBDL(LearnedPairs, SolverEstimator):
 
     _own_piece_points = 1500
     _auto_cells = 400
+    _polished = True
 
     def __init__(
         self,
@@ -326,6 +337,8 @@ class PBDL(LearnedPairs, SolverEstimator):
         tol: float = 1e-2,
         max_iter: int = 5000,
         warm_start: bool = False,
+        checkpoint: str | os.PathLike | Checkpoint | None = None,
+        scratch: str | os.PathLike | None = None,
         device: str | torch.device = "auto",
         verbose: int = 0,
         callback: Callable[[Check], bool | None] | None = None,
@@ -342,6 +355,8 @@ class PBDL(LearnedPairs, SolverEstimator):
         self.tol = tol
         self.max_iter = max_iter
         self.warm_start = warm_start
+        self.checkpoint = checkpoint
+        self.scratch = scratch
         self.device = device
         self.verbose = verbose
         self.callback = callback
@@ -373,7 +388,49 @@ class PBDL(LearnedPairs, SolverEstimator):
         >>> PBDL(alpha=0.001).fit(X, ["low", "low", "high", "high"]).classes_
         array(['high', 'low'], dtype='<U4')
         """
-        features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64)
+        kind = "numeric" if isinstance(X, np.memmap) else np.float64
+        features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=kind)
+        self._seen = None
+        return self._fit(features, labels, streamed=isinstance(X, np.memmap))
+
+    def partial_fit(self, X: Array, y: Array) -> PBDL:
+        """Learn from the rows and class labels of all calls since the first, or since the last :meth:`fit`.
+
+        A fit to more rows goes on from the one before: the state of the rows that are known is kept, and so are the
+        cells, and the units of the first call. A class may appear late.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+
+        Returns
+        -------
+        self : PBDL
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from bregnet import PBDL
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = PBDL(tol=0.2).partial_fit(X[::2], y[::2]).partial_fit(X[1::2], y[1::2])
+        >>> model.score(X, y) > 0.9
+        True
+        """
+        features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, reset=self._seen is None)
+        check_classification_targets(labels)
+        before, rows = self._seen, self._more_rows(features, labels)
+        rows.units = rows.units or Standardisation.of(rows.features)
+        self._seen = rows
+        try:
+            return self._fit(rows.features, rows.targets, rows.units)
+        except BaseException:
+            self._seen = before
+            raise
+
+    def _fit(
+        self, features: np.ndarray, labels: np.ndarray, units: Standardisation | None = None, *, streamed: bool = False
+    ) -> PBDL:
         check_classification_targets(labels)
         known, classes = np.unique(labels, return_inverse=True)
         if len(known) < 2:
@@ -384,16 +441,43 @@ class PBDL(LearnedPairs, SolverEstimator):
         n_similar, n_pairs = np.square(counts).sum(), counts.sum() ** 2
         pull, push = self._weights(n_similar, n_pairs - n_similar)
 
-        def supervise(geometry: Geometry, place: np.ndarray) -> Supervision:
-            histograms, sizes = class_histograms(classes, place, geometry.n_points)
-            device = geometry.lifted.device
-            there = torch.as_tensor(histograms, device=device), torch.as_tensor(sizes, device=device)
-            return Labels(geometry, *there, pull, push)
+        def supervise(geometry: Geometry, points: Points) -> Supervision:
+            histograms, sizes = class_histograms(classes, points.merged.inverse, len(points))
+            here = _within(sizes, points.share)
+            present = here > 0
+            there = torch.as_tensor(histograms[present], device=points.device)
+            return Labels(geometry, there, torch.as_tensor(here[present], device=points.device), pull, push)
 
         tangents, points = self._sampled_pairs(classes)
-        self._learn(features, _Told(supervise, tangents, points, classes[tangents] == classes[points], classes))
+        told = _Told(supervise, tangents, points, classes[tangents] == classes[points], classes)
+        self._learn(features, told, units, streamed=streamed)
         self.classes_ = known
         return self
+
+    def fit_blocks(self, blocks: Iterable[tuple[Array, Array]]) -> PBDL:
+        """Learn from rows and class labels that come in blocks and need not fit into memory.
+
+        They are collected in a file of the folder `scratch`, or where the system keeps its temporary files, which is
+        gone afterwards.
+
+        Parameters
+        ----------
+        blocks : iterable of (X, y)
+            Rows and their class labels.
+
+        Returns
+        -------
+        self : PBDL
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import PBDL
+        >>> blocks = [(np.array([[0.0], [1.0]]), [0, 1]), (np.array([[0.1], [1.2]]), [0, 1])]
+        >>> PBDL(alpha=0.001).fit_blocks(blocks).classes_
+        array([0, 1])
+        """
+        return self.fit(*collected(blocks, self.scratch))
 
     def fit_pairs(self, X: Array, pairs: Array, similar: Array) -> PBDL:
         """Learn from pairs of rows that are similar or not; both directions of a pair count alike.
@@ -420,6 +504,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         array([ True])
         """
         features = validate_data(self, to_numpy(X), dtype=np.float64, ensure_min_samples=2)
+        self._seen = None
         ends, alike = given_pairs(to_numpy(pairs), to_numpy(similar), len(features))
         if alike.all() or not alike.any():
             kind = "similar" if alike.any() else "dissimilar"
@@ -428,8 +513,8 @@ class PBDL(LearnedPairs, SolverEstimator):
         both = np.concatenate([alike, alike])
         pull, push = self._weights(float(both.sum()), float((~both).sum()))
 
-        def supervise(geometry: Geometry, place: np.ndarray) -> Supervision:
-            device = geometry.lifted.device
+        def supervise(geometry: Geometry, there: Points) -> Supervision:
+            place, device = there.merged.inverse, there.device
             at = (torch.as_tensor(place[rows], device=device) for rows in (tangents, points))
             weights = (torch.as_tensor(w, device=device) for w in (pull * both, push * ~both))
             return Pairs(geometry, *at, *weights)
@@ -461,10 +546,11 @@ class PBDL(LearnedPairs, SolverEstimator):
         True
         """
         features = validate_data(self, to_numpy(X), dtype=np.float64, ensure_min_samples=2)
+        self._seen = None
         rows = given_triplets(to_numpy(triplets), len(features))
 
-        def supervise(geometry: Geometry, place: np.ndarray) -> Supervision:
-            there = torch.as_tensor(place[rows], device=geometry.lifted.device)
+        def supervise(geometry: Geometry, points: Points) -> Supervision:
+            there = torch.as_tensor(points.merged.inverse[rows], device=points.device)
             return Triplets(geometry, there, geometry.lifted.new_full((len(rows),), 1 / len(rows)))
 
         tangents, points = np.concatenate([rows[:, [0, 1]], rows[:, [0, 2]]]).T
@@ -476,21 +562,27 @@ class PBDL(LearnedPairs, SolverEstimator):
             return 0.5 / n_similar, 0.5 / n_dissimilar
         return (1 / (n_similar + n_dissimilar),) * 2
 
-    def _learn(self, features: np.ndarray, told: _Told) -> PBDL:
+    def _learn(
+        self, features: np.ndarray, told: _Told, units: Standardisation | None = None, *, streamed: bool = False
+    ) -> PBDL:
         """Build the program, solve it, store what was learned."""
-        options, device = self._options(), check.resolve_device(self.device)
+        options, keeper = self._options(), self._keeper()
         check.pieces(self.n_pieces, len(features))
         temperature = check.at_least_zero("temperature", self.temperature)
         strictness = check.at_least_zero("strictness", self.strictness)
-        units = Standardisation.of(features)
-        level = self._penalty_level(units, device)
-        companion = self._companion(features, units, told)
-        merged = merge_duplicates(units.points(features))
+        if current().size > 1 and told.classes is None:
+            raise ValueError("pairs and triplets must be learned by one process, got several that share the points")
+        units = units or Standardisation.of(features)
+        merged = merge_duplicates(features, units.points)
+        classes = None
         if told.classes is not None:
             merged = in_groups(merged, told.classes)
-        counts = merged.counts.astype(float)
-        geometry, state = self._geometry(merged.points, counts, device, lambda k: self._cells(merged, told, k))
-        supervision = told.supervise(geometry, merged.inverse)
+            classes = majority(merged, told.classes)
+        points = self._points(features, units, merged, streamed=streamed)
+        level = self._penalty_level(units, points.device)
+        companion = self._companion(features, units, told)
+        geometry, state = self._geometry(points, classes, keeper)
+        supervision = told.supervise(geometry, points)
         if state is not None and not state.suits(supervision.entries):
             state = None
         problem = BregmanLearning(geometry, Penalty(level), supervision)
@@ -506,30 +598,25 @@ class PBDL(LearnedPairs, SolverEstimator):
             seen.divergence_ = BregmanDivergence(function if companion is None else function + companion)
             return seen
 
-        solution = solve(problem, self._watched(options, view), start=state)
-        seen = view(solution.pieces, temperature)
+        solution = solve(problem, self._watched(options, view), start=state, keeper=keeper)
+        self._keep_state(geometry, solution)
+        found, result = solution.pieces, solution.result
+        del solution, state  # their memory is needed again
+        seen = view(found, temperature)
         function, learned = seen.function_, seen.divergence_
-        slopes, intercepts = units.original(solution.pieces[0].cpu().numpy(), level=0.0)
-        objective = _original_objective(problem, slopes, intercepts, features, merged, units)
-        result = solution.result
+        slopes, intercepts = units.original(found[0].cpu().numpy(), level=0.0)
+        objective = _original_objective(problem, points, slopes, intercepts)
         if not np.isclose(objective, result.objective, rtol=1e-9):  # ties that rounding has broken another way
             result = result.restated(objective, options.tol)
         strategy = "balanced_accuracy" if self.balanced else "accuracy"
         threshold = similarity_threshold(_told_distances(learned, features, told), told.similar, strategy)
 
-        self._keep_state(geometry, solution.state)
         if hasattr(self, "classes_"):  # of an earlier fit to labels
             del self.classes_
         self.function_, self.divergence_, self.threshold_ = function, learned, threshold
         self.feature_bounds_ = np.abs(slopes).max(0) * scale
-        self._record(result, depth=2)
+        self._record(result)
         return self
-
-    def _cells(self, merged: Merged, told: _Told, n_pieces: int) -> np.ndarray:
-        counts = merged.counts.astype(float)
-        if told.classes is None:
-            return kmeans_cells(merged.points, n_pieces, counts, self.random_state)
-        return class_cells(merged.points, majority(merged, told.classes), n_pieces, counts, self.random_state)
 
     def _sampled_pairs(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Pairs of different rows: all of them, or many at random, with some of both kinds."""
@@ -552,6 +639,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         weight = check.at_least_zero("companion_weight", self.companion_weight)
         if self.companion is None:
             return None
+        features = np.asarray(features, dtype=np.float64)  # a companion is learned in memory
         if isinstance(self.companion, Generator):
             known, n_features = self.companion.n_features, features.shape[1]
             if known not in (None, n_features):
@@ -569,21 +657,26 @@ def _told_distances(learned: BregmanDivergence, features: np.ndarray, told: _Tol
     step = max(1, PAIR_ELEMENTS // features.shape[1])
     starts = range(0, len(told.points), step)
     parts = [(told.points[at : at + step], told.tangents[at : at + step]) for at in starts]
-    return np.concatenate([learned.paired(features[rows], features[others]) for rows, others in parts])
+    pairs = ((_rows(features, rows), _rows(features, others)) for rows, others in parts)
+    return np.concatenate([learned.paired(*pair) for pair in pairs])
 
 
-def _original_objective(
-    problem: BregmanLearning,
-    slopes: np.ndarray,
-    intercepts: np.ndarray,
-    features: np.ndarray,
-    merged: Merged,
-    units: Standardisation,
-) -> float:
+def _rows(features: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Some rows in double precision; the features may lie in a file."""
+    return np.asarray(features[numbers], dtype=np.float64)
+
+
+def _original_objective(problem: BregmanLearning, points: Points, slopes: np.ndarray, intercepts: np.ndarray) -> float:
     """The objective of the function as it is returned, at the points as they were given."""
-    rows = np.empty(len(merged.points), dtype=np.int64)
-    rows[merged.inverse] = np.arange(len(features))
-    device = problem.geometry.lifted.device
-    there = Geometry.build(torch.as_tensor(features[rows], device=device), problem.geometry.weights)
+    n_features = slopes.shape[1]
+    there = replace(problem.geometry, lifted=points.lifted(Standardisation(np.zeros(n_features), np.ones(n_features))))
+    device = there.lifted.device
     pieces = torch.as_tensor(np.column_stack([slopes, intercepts]), device=device)
-    return problem.objective(there, pieces, Penalty(problem.penalty.level * torch.as_tensor(units.unit, device=device)))
+    unit = torch.as_tensor(points.units.unit, device=device)
+    return problem.objective(there, pieces, Penalty(problem.penalty.level * unit))
+
+
+def _within(sizes: np.ndarray, share: slice) -> np.ndarray:
+    """How many points of each group, which lie one after the other, are in a share of them."""
+    ends = np.cumsum(sizes)
+    return (np.minimum(ends, share.stop) - np.maximum(ends - sizes, share.start)).clip(0)

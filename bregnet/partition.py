@@ -2,28 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.utils import check_random_state
 
-MINI_BATCH_POINTS = 20_000
+FEW_POINTS = 20_000  # up to here duplicates are found by sorting rows, and cells by k-means on all points
+SAMPLES_A_CELL = 100  # beyond, by k-means on a sample
 CELLS_A_CLASS = 2  # below, on average, classes are too many to be cut one by one
+NEAREST_ELEMENTS = 1 << 21  # distances held at once
+BLOCK_ELEMENTS = 1 << 20  # numbers of X held at once
 
 
 class Merged(NamedTuple):
     """Distinct rows and how the original rows map onto them."""
 
-    points: np.ndarray  # (m, d)
+    first: np.ndarray  # (m,), a row that is equal to each
     inverse: np.ndarray  # (n,)
     counts: np.ndarray  # (m,)
 
 
-def merge_duplicates(X: np.ndarray) -> Merged:
-    """Distinct rows of X with their counts: duplicates would leave the program without an interior."""
-    points, inverse, counts = np.unique(X, axis=0, return_inverse=True, return_counts=True)
-    return Merged(points, inverse.reshape(-1), counts)
+def blocks(X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Rows of X in double precision, some at a time: X may lie in a file."""
+    step = max(1, BLOCK_ELEMENTS // X.shape[1])
+    for start in range(0, len(X), step):
+        part = slice(start, min(start + step, len(X)))
+        yield part, np.asarray(X[part], dtype=np.float64)
+
+
+def merge_duplicates(X: np.ndarray, standardised: Callable[[np.ndarray], np.ndarray] = lambda rows: rows) -> Merged:
+    """Distinct rows of X with their counts: duplicates would leave the program without an interior.
+
+    Few rows come out sorted, many in the order in which they first appear.
+    """
+    if len(X) > FEW_POINTS:
+        keys = np.concatenate([row_keys(standardised(rows)) for _, rows in blocks(X)])
+        _, first, inverse, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+        order = np.argsort(first)
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        return Merged(first[order], place[inverse.reshape(-1)], counts[order])
+    rows = standardised(np.asarray(X, dtype=np.float64))
+    _, first, inverse, counts = np.unique(rows, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    return Merged(first, inverse.reshape(-1), counts)
+
+
+def row_keys(rows: np.ndarray) -> np.ndarray:
+    """A key of 128 bits for every row, equal for equal rows; different rows share one with a chance below 1e-26."""
+    bits = (rows + 0.0).view(np.uint64)  # one zero for both signs
+    out = np.empty(len(rows), dtype=[("high", np.uint64), ("low", np.uint64)])
+    for name, seed in (("high", 0x9E3779B97F4A7C15), ("low", 0xC2B2AE3D27D4EB4F)):
+        key = np.full(len(rows), seed, dtype=np.uint64)
+        for column in bits.T:
+            key = _mixed((key ^ column) + np.uint64(seed))
+        out[name] = key
+    return out
+
+
+def _mixed(key: np.ndarray) -> np.ndarray:
+    """A permutation of 64-bit numbers in which every bit depends on every other (the finaliser of SplitMix64)."""
+    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return key ^ (key >> np.uint64(31))
 
 
 def kmeans_cells(
@@ -31,8 +73,7 @@ def kmeans_cells(
 ) -> np.ndarray:
     """Cells by k-means, numbered 0.. without gaps; fewer than `n_cells` where clusters come out empty."""
     seed = check_random_state(random_state)
-    method = MiniBatchKMeans if len(points) > MINI_BATCH_POINTS else KMeans
-    labels = method(n_cells, n_init=1, random_state=seed).fit(points, sample_weight=weights).labels_
+    labels = KMeans(n_cells, n_init=1, random_state=seed).fit(points, sample_weight=weights).labels_
     return np.unique(labels, return_inverse=True)[1]
 
 
@@ -59,6 +100,52 @@ def class_cells(
         cells[inside] = first + found
         first += found.max() + 1
     return cells
+
+
+def sampled_centres(
+    points_at: Callable[[np.ndarray], np.ndarray],
+    classes: np.ndarray | None,
+    n_cells: int,
+    weights: np.ndarray,
+    random_state: int | np.random.RandomState | None,
+) -> list[np.ndarray]:
+    """Centres of cells, by mini-batch k-means on a sample of very many points.
+
+    Parameters
+    ----------
+    points_at : callable
+        From numbers of points to the points.
+    classes : ndarray of shape (n,) or None
+        The class of each point.
+    n_cells : int
+    weights : ndarray of shape (n,)
+    random_state : int, RandomState or None
+
+    Returns
+    -------
+    centres : list of ndarray
+        Those of each class, or one array where there are no classes, or too many to be cut one by one.
+    """
+    seed = check_random_state(random_state)
+    sizes = np.array([len(weights)]) if classes is None else np.bincount(classes)
+    if n_cells < CELLS_A_CLASS * len(sizes):
+        classes, sizes = None, np.array([len(weights)])
+    found = []
+    for label, share in enumerate(_shares(sizes, n_cells)):
+        members = np.arange(len(weights)) if classes is None else np.flatnonzero(classes == label)
+        size = min(len(members), int(share) * SAMPLES_A_CELL)
+        chosen = np.sort(seed.choice(members, size, replace=False))
+        method = MiniBatchKMeans(int(share), n_init=1, random_state=seed)
+        found.append(method.fit(points_at(chosen), sample_weight=weights[chosen]).cluster_centers_)
+    return found
+
+
+def nearest_centre(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """The number of the nearest centre for every point, some points at a time."""
+    halves = np.square(centres).sum(1) / 2
+    step = max(1, NEAREST_ELEMENTS // len(centres))
+    starts = range(0, len(points), step)
+    return np.concatenate([(halves - points[at : at + step] @ centres.T).argmin(1) for at in starts])
 
 
 def _shares(sizes: np.ndarray, total: int) -> np.ndarray:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
@@ -16,19 +17,23 @@ from torch import Tensor
 
 from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
-from bregnet._estimator import SolverEstimator, Standardisation
+from bregnet._estimator import SolverEstimator
+from bregnet._preparing import Standardisation
+from bregnet._storage import collected
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.loop import Options, Solution, State, solve
 from bregnet.admm.prox import Penalty
 from bregnet.admm.result import Check, Result
+from bregnet.checkpoints import Checkpoint, Keeper
 from bregnet.functions import DifferenceOfConvex, MaxAffine
-from bregnet.partition import kmeans_cells, merge_duplicates
+from bregnet.partition import merge_duplicates
 from bregnet.problems.convex import ConvexRegression
 from bregnet.problems.dc import DCRegression
 from bregnet.problems.least_squares import LeastSquares
 
 ARGMAX_POINTS = 1024  # points whose largest piece is found at once
 LEVEL_POINTS = 500  # to set the level of a smoothed function by, during a fit
+MOST_LEVEL_POINTS = 20_000  # and afterwards
 
 LearnedFunction: TypeAlias = MaxAffine | DifferenceOfConvex
 
@@ -82,6 +87,8 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         tol: float = 1e-2,
         max_iter: int = 5000,
         warm_start: bool = False,
+        checkpoint: str | os.PathLike | Checkpoint | None = None,
+        scratch: str | os.PathLike | None = None,
         device: str | torch.device = "auto",
         verbose: int = 0,
         callback: Callable[[Check], bool | None] | None = None,
@@ -95,6 +102,8 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         self.tol = tol
         self.max_iter = max_iter
         self.warm_start = warm_start
+        self.checkpoint = checkpoint
+        self.scratch = scratch
         self.device = device
         self.verbose = verbose
         self.callback = callback
@@ -114,6 +123,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
+            A memory-mapped array (:class:`numpy.memmap`) of any precision is read in blocks and never held whole.
         y : array of shape (n_samples,)
 
         Returns
@@ -126,14 +136,57 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         >>> ConvexRegressor().fit([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0]).gap_ <= 0.01
         True
         """
-        features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, y_numeric=True)
-        targets = targets.astype(np.float64)
+        streamed = isinstance(X, np.memmap)
+        kind = "numeric" if streamed else np.float64
+        features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=kind, y_numeric=True)
+        self._seen = None
+        return self._fit(features, targets.astype(np.float64), streamed=streamed)
+
+    def partial_fit(self, X: Array, y: Array) -> Any:
+        """Fit to the rows of all calls since the first, or since the last :meth:`fit`.
+
+        A fit to more rows goes on from the one before: the state of the rows that are known is kept, and so are the
+        cells, and the units of the first call.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+
+        Returns
+        -------
+        self : estimator
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import ConvexRegressor
+        >>> x = np.linspace(-1, 1, 60)[:, None]
+        >>> model = ConvexRegressor(1e-3).partial_fit(x[::2], x[::2, 0] ** 2)
+        >>> bool(model.partial_fit(x[1::2], x[1::2, 0] ** 2).score(x, x[:, 0] ** 2) > 0.99)
+        True
+        """
+        first = self._seen is None
+        features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, y_numeric=True, reset=first)
+        before, rows = self._seen, self._more_rows(features, targets.astype(np.float64))
+        rows.units = rows.units or Standardisation.of(rows.features, rows.targets)
+        self._seen = rows
+        try:
+            return self._fit(rows.features, rows.targets, rows.units)
+        except BaseException:
+            self._seen = before
+            raise
+
+    def _fit(
+        self, features: np.ndarray, targets: np.ndarray, units: Standardisation | None = None, *, streamed: bool = False
+    ) -> Any:
         temperature = check.at_least_zero("temperature", self.temperature)
         check.boolean("clip", self.clip)
-        units = Standardisation.of(features, targets)
+        units = units or Standardisation.of(features, targets)
         unit = units.target_scale if self.standardize else 1.0  # of temperatures
         spread = float(targets.min()), float(targets.max())
         few = features[:: max(1, len(features) // LEVEL_POINTS)]
+        many = features[:: max(1, len(features) // MOST_LEVEL_POINTS)]
 
         def view(pieces: Tensor, temperature: float) -> Any:
             seen = copy(self)
@@ -142,37 +195,66 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
             seen.target_range_, seen.temperature = spread, temperature
             return seen
 
-        options = self._watched(self._options(), view)
-        problem, state = self._prepare(features, targets, units)
-        problem, solution = self._solve(problem, options, state)
+        options, keeper = self._watched(self._options(), view), self._keeper()
+        problem, state = self._prepare(features, targets, units, keeper, streamed=streamed)
+        problem, solution = self._solve(problem, options, state, keeper)
 
-        self._keep_state(problem.geometry, solution.state)
+        self._keep_state(problem.geometry, solution)
         plain, self.feature_bounds_ = self._functions(solution.pieces.cpu().numpy(), units)
-        self.function_ = smoothed(plain, unit * temperature, features)
+        self.function_ = smoothed(plain, unit * temperature, many)
         self.target_range_ = spread
         self._record(_in_units(solution.result, 1.0 if self.standardize else units.target_scale**2))
         return self
 
-    def _solve(self, problem: LeastSquares, options: Options, state: State | None) -> tuple[LeastSquares, Solution]:
+    def fit_blocks(self, blocks: Iterable[tuple[Array, Array]]) -> Any:
+        """Fit to rows that come in blocks and need not fit into memory; they are collected in a file.
+
+        The file lies in the folder `scratch`, or where the system keeps its temporary files, and is gone afterwards.
+
+        Parameters
+        ----------
+        blocks : iterable of (X, y)
+            Rows and their targets.
+
+        Returns
+        -------
+        self : estimator
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import ConvexRegressor
+        >>> blocks = ((x, x[:, 0] ** 2) for x in np.split(np.linspace(-1, 1, 40)[:, None], 4))
+        >>> ConvexRegressor(1e-3).fit_blocks(blocks).gap_ <= 0.01
+        True
+        """
+        return self.fit(*collected(blocks, self.scratch))
+
+    def _solve(
+        self, problem: LeastSquares, options: Options, state: State | None, keeper: Keeper | None
+    ) -> tuple[LeastSquares, Solution]:
         """Solve the program; returns the one that was solved last."""
-        return problem, solve(problem, options, start=state)
+        return problem, solve(problem, options, start=state, keeper=keeper)
 
     def _prepare(
-        self, features: np.ndarray, targets: np.ndarray, units: Standardisation
+        self,
+        features: np.ndarray,
+        targets: np.ndarray,
+        units: Standardisation,
+        keeper: Keeper | None = None,
+        *,
+        streamed: bool = False,
     ) -> tuple[LeastSquares, State | None]:
         """The program in the solver's coordinates, duplicates merged, and the state to start from."""
         check.pieces(self.n_pieces, len(features))
-        device = check.resolve_device(self.device)
-        level = self._penalty_level(units, device)
-        merged = merge_duplicates(units.points(features))
-        counts = merged.counts.astype(float)
+        merged = merge_duplicates(features, units.points)
+        points = self._points(features, units, merged, streamed=streamed)
+        level = self._penalty_level(units, points.device)
         scaled = units.targets(targets)
         means = np.bincount(merged.inverse, scaled) / merged.counts
         offset = float(np.mean((scaled - means[merged.inverse]) ** 2))
-        geometry, state = self._geometry(
-            merged.points, counts, device, lambda k: kmeans_cells(merged.points, k, counts, self.random_state)
-        )
-        return self._problem(geometry, torch.as_tensor(means, device=device), level, offset), state
+        geometry, state = self._geometry(points, keeper=keeper)
+        return self._problem(geometry, points.here(means), level, offset), state
 
 
 def _in_units(result: Result, unit: float) -> Result:
@@ -259,6 +341,11 @@ class ConvexRegressor(_MaxAffineRegressor):
         that of the round whose function is returned.
     warm_start : bool, default=False
         Go on from the previous fit when the rows of X are the same, for instance along alpha.
+    checkpoint : path, Checkpoint or None, default=None
+        A folder in which a long fit keeps its state, and from which it goes on after an interruption; see
+        :class:`bregnet.Checkpoint`.
+    scratch : path, default=None
+        A folder for files in place of memory, for fits that are larger than memory: points and state lie there.
     device : str or torch.device, default="auto"
         Where to compute; "auto" takes CUDA when there is one.
     verbose : int, default=0
@@ -313,6 +400,8 @@ class ConvexRegressor(_MaxAffineRegressor):
         max_iter: int = 5000,
         reassign: int = 0,
         warm_start: bool = False,
+        checkpoint: str | os.PathLike | Checkpoint | None = None,
+        scratch: str | os.PathLike | None = None,
         device: str | torch.device = "auto",
         verbose: int = 0,
         callback: Callable[[Check], bool | None] | None = None,
@@ -327,6 +416,8 @@ class ConvexRegressor(_MaxAffineRegressor):
             tol=tol,
             max_iter=max_iter,
             warm_start=warm_start,
+            checkpoint=checkpoint,
+            scratch=scratch,
             device=device,
             verbose=verbose,
             callback=callback,
@@ -335,9 +426,15 @@ class ConvexRegressor(_MaxAffineRegressor):
         self.monotone = monotone
         self.reassign = reassign
 
-    def _solve(self, problem: LeastSquares, options: Options, state: State | None) -> tuple[LeastSquares, Solution]:
+    def _solve(
+        self, problem: LeastSquares, options: Options, state: State | None, keeper: Keeper | None
+    ) -> tuple[LeastSquares, Solution]:
         n_rounds = check.integer_at_least("reassign", self.reassign, 0)
-        best = latest = problem, solve(problem, options, start=state)
+        if n_rounds and keeper is not None:
+            raise ValueError(f"reassign must be 0 where a checkpoint is kept, got {n_rounds}")
+        if n_rounds and problem.geometry.ranks.size > 1:
+            raise ValueError(f"reassign must be 0 where several processes share the points, got {n_rounds}")
+        best = latest = problem, solve(problem, options, start=state, keeper=keeper)
         n_iter = 0
         for _ in range(0 if problem.geometry.own_piece else n_rounds):
             if latest[1].result.stopped:
@@ -385,6 +482,11 @@ class DCRegressor(_MaxAffineRegressor):
         Iterations after which it stops all the same, with a ``ConvergenceWarning``.
     warm_start : bool, default=False
         Go on from the previous fit when the rows of X are the same.
+    checkpoint : path, Checkpoint or None, default=None
+        A folder in which a long fit keeps its state, and from which it goes on after an interruption; see
+        :class:`bregnet.Checkpoint`.
+    scratch : path, default=None
+        A folder for files in place of memory, for fits that are larger than memory: points and state lie there.
     device : str or torch.device, default="auto"
         Where to compute.
     verbose : int, default=0
@@ -423,6 +525,8 @@ class DCRegressor(_MaxAffineRegressor):
     >>> bool(model.score(x, np.sin(x[:, 0])) > 0.99)
     True
     """
+
+    _n_sets = 2
 
     def _problem(self, geometry: Geometry, targets: Tensor, level: Tensor, offset: float) -> LeastSquares:
         return DCRegression(geometry, targets, Penalty(level), offset)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "bregnet"
 LAYERS = [
-    {"_version", "_validation", "_arrays", "_compiling", "partition"},
+    {"_version", "_validation", "_arrays", "_compiling", "_storage", "distributed", "partition"},
     {"generators", "metrics", "calibration", "_files"},
-    {"classical", "_points", "datasets"},
+    {"classical", "_points", "datasets", "_preparing", "checkpoints"},
     {"functions", "divergences"},
     {"_states", "_learned", "centres"},
     {"_minibatch", "_em", "engines", "admm"},
@@ -18,6 +18,9 @@ LAYERS = [
     {"regression", "metric_learning", "_searching", "clustering", "mixture", "_path"},
     {"neighbors", "ranking", "_search"},
     {"model_selection"},
+    {"persistence"},
+    {"cli"},
+    {"__main__"},
 ]
 
 

@@ -150,7 +150,7 @@ def test_many_classes_need_no_table_of_all_points_and_classes():
     X, classes = rng.standard_normal((40, 2)), rng.integers(0, 9, 40)
     for rows in (X, np.vstack([X[:39], X[:1]])):
         merged = in_groups(merge_duplicates(rows), classes)
-        histograms, sizes = class_histograms(classes, merged.inverse, len(merged.points))
+        histograms, sizes = class_histograms(classes, merged.inverse, len(merged.first))
         found = np.repeat(histograms, sizes, axis=0)
         for place, row in enumerate(found):
             expected = np.bincount(classes[merged.inverse == place], minlength=classes.max() + 1)

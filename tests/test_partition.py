@@ -1,32 +1,71 @@
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 from bregnet import partition
+from bregnet._preparing import Points, Standardisation
 
 
-def test_duplicates_are_merged_with_counts():
-    X = np.array([[1.0, 2.0], [0.0, 0.0], [1.0, 2.0], [-0.0, 0.0]])
+@pytest.mark.parametrize("few", [20_000, 0])
+def test_duplicates_are_merged_with_counts(few, monkeypatch):
+    monkeypatch.setattr(partition, "FEW_POINTS", few)
+    X = np.array([[1.0, 2.0], [0.0, 0.0], [1.0, 2.0], [-0.0, 0.0], [3.0, 0.0]])
     merged = partition.merge_duplicates(X)
-    assert merged.points.tolist() == [[0.0, 0.0], [1.0, 2.0]]
-    assert merged.counts.tolist() == [2, 2]
-    np.testing.assert_array_equal(merged.points[merged.inverse], X)
+    assert X[merged.first].tolist() == ([[0, 0], [1, 2], [3, 0]] if few else [[1, 2], [0, 0], [3, 0]])
+    assert merged.counts.tolist() == [2, 2, 1]
+    np.testing.assert_array_equal(X[merged.first][merged.inverse], X)
 
 
-@pytest.mark.parametrize("mini_batch", [False, True])
-def test_cells_are_numbered_without_gaps(mini_batch, monkeypatch):
-    if mini_batch:
-        monkeypatch.setattr(partition, "MINI_BATCH_POINTS", 10)
+@given(st.lists(st.lists(st.sampled_from([0.0, -0.0, 1.0, 1e-300, -3.5]), min_size=3, max_size=3), min_size=1))
+@settings(max_examples=200, deadline=None)
+def test_rows_have_the_same_key_if_they_are_equal(rows):
+    X = np.array(rows)
+    keys = partition.row_keys(X)
+    np.testing.assert_array_equal(keys[:, None] == keys, (X[:, None] == X).all(2))
+
+
+def test_many_rows_have_many_keys():
+    grid = np.stack(np.meshgrid(*[np.arange(40.0)] * 3), -1).reshape(-1, 3)
+    assert len(np.unique(partition.row_keys(grid))) == len(grid)
+    assert len(np.unique(partition.row_keys(grid)["high"])) == len(grid)
+    assert len(np.unique(partition.row_keys(grid)["low"])) == len(grid)
+
+
+def test_cells_are_numbered_without_gaps():
     X = np.random.default_rng(0).standard_normal((300, 2))
     cells = partition.kmeans_cells(X, 20, np.ones(300), 0)
     assert sorted(set(cells)) == list(range(cells.max() + 1))
     assert 15 <= cells.max() + 1 <= 20
+    assert_compact(X, cells)
+
+
+def assert_compact(X, cells):
     centres = np.array([X[cells == k].mean(0) for k in range(cells.max() + 1)])
     own = np.linalg.norm(X - centres[cells], axis=1).mean()
     other = np.linalg.norm(X - centres[np.roll(cells, 1)], axis=1).mean()
     assert own < other / 3
+
+
+@pytest.mark.parametrize("n_classes", [1, 3, 30])
+def test_many_points_are_cut_by_a_sample_of_them(n_classes, monkeypatch):
+    monkeypatch.setattr(partition, "FEW_POINTS", 50)
+    monkeypatch.setattr(partition, "BLOCK_ELEMENTS", 100)
+    monkeypatch.setattr(partition, "NEAREST_ELEMENTS", 1000)
+    X, classes = clustered(2000, n_classes)
+    units = Standardisation.of(X)
+    points = Points(X, units, partition.merge_duplicates(X, units.points), torch.device("cpu"))
+    lifted = points.lifted()
+    labels = None if n_classes == 1 else classes[points.merged.first]
+    cells, n_cells = points.cut(lifted, 24, labels, 0)
+    assert sorted(set(cells.tolist())) == list(range(n_cells))
+    assert 18 <= n_cells <= 24
+    if n_classes == 3:
+        for cell in range(n_cells):
+            assert len(set(labels[cells.numpy() == cell])) == 1
+    assert_compact(lifted[:, :-1].numpy(), cells.numpy())
 
 
 def clustered(n=200, n_classes=3, seed=0):

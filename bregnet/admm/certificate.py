@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,7 +25,6 @@ from bregnet.admm.geometry import Geometry
 from bregnet.admm.kernels import Pairs
 
 GATHER_ELEMENTS = 1 << 22  # numbers held at once when walking the pairs
-DENSE_SHARE = 0.01  # of all pairs: with more, a matrix product for all is cheaper than gathering some
 BLOCK_MAX_DIMENSION = 40  # beyond, the preconditioner is diagonal
 RIDGE = 1e-4  # of the mean diagonal: pieces with hardly any multiplier cannot be moved and must not blow up
 LARGEST_GROWTH = 3.0  # a multiplier at most quadruples in one repair
@@ -57,47 +57,44 @@ class PairOperator:
     def __init__(self, geometry: Geometry, signs: tuple[int, ...]) -> None:
         self.geometry = geometry
         self.signs = signs
+        self.compiled = geometry.lifted.device.type == "cpu"
 
-    def _chunks(self, pairs: Pairs) -> Iterator[slice]:
-        step = max(1, GATHER_ELEMENTS // self.geometry.lifted.shape[1])
-        return (slice(start, start + step) for start in range(0, len(pairs.rows), step))
+    def _row_sums(self, pairs: Pairs, flow: Tensor) -> Tensor:
+        """sum_j flow_mj xh_j for every piece m, (K, d + 1), over this rank's pairs."""
+        geometry = self.geometry
+        if self.compiled:
+            from bregnet.admm import fused  # numba is slow to import
 
-    def _row_sums(self, pairs: Pairs, flow: Tensor, values: Tensor) -> Tensor:
-        """sum_j flow_mj values_j for every piece m, (K, ...)."""
+            out = geometry.lifted.new_zeros((geometry.n_pieces, geometry.lifted.shape[1]))
+            fused.pair_moments(*_numbers(pairs.rows, pairs.columns, flow, geometry.lifted, out))
+            return out
+        return self._sparse(pairs, flow) @ geometry.lifted
+
+    def _sparse(self, pairs: Pairs, flow: Tensor) -> Tensor:
         shape = (self.geometry.n_pieces, self.geometry.n_points)
         indices = torch.stack([pairs.rows, pairs.columns])
-        matrix = torch.sparse_coo_tensor(indices, flow, shape, is_coalesced=True, check_invariants=False)
-        return torch.sparse.mm(matrix, values)
+        return torch.sparse_coo_tensor(indices, flow, shape, is_coalesced=True, check_invariants=False)
 
     def balance(self, pairs: Pairs, flow: Tensor, at_points: Tensor) -> Tensor:
         """sum_j flow_mj xh_j - sum_{j in m} (sum_k flow_kj + at_points_j) xh_j, (K, d + 1)."""
-        lifted = self.geometry.lifted
+        geometry = self.geometry
         arriving = at_points.index_add(0, pairs.columns, flow)
-        return self._row_sums(pairs, flow, lifted) - self.geometry.cell_sum(arriving[:, None] * lifted)
+        return geometry.ranks.sum(self._row_sums(pairs, flow) - geometry.own_moments(arriving))
 
     def excess(self, pairs: Pairs, pieces: Tensor) -> Tensor:
         """(u_k - u_c(j)).xh_j on the pairs."""
         geometry = self.geometry
         fitted = geometry.fitted(pieces)
-        if len(pairs.rows) > DENSE_SHARE * geometry.n_pieces * geometry.n_points:
-            return self._values_by_row(pairs, pieces) - fitted[pairs.columns]
-        out = torch.empty_like(pairs.values)
-        for chunk in self._chunks(pairs):
-            columns = pairs.columns[chunk]
-            value = (pieces[pairs.rows[chunk]] * geometry.lifted[columns]).sum(1)
-            out[chunk] = value - fitted[columns]
-        return out
+        if self.compiled:
+            from bregnet.admm import fused  # numba is slow to import
 
-    def _values_by_row(self, pairs: Pairs, pieces: Tensor) -> Tensor:
-        """u_k.xh_j on the pairs, which come row by row, from the values of all pieces, some at a time."""
-        step = max(1, GATHER_ELEMENTS // self.geometry.n_points)
-        firsts = torch.arange(0, len(pieces) + step, step, device=pieces.device)
-        ends = torch.searchsorted(pairs.rows, firsts).tolist()
-        out = torch.empty_like(pairs.values)
-        for part, first, begin, end in zip(pieces.split(step), firsts, ends[:-1], ends[1:], strict=False):
-            values = part @ self.geometry.lifted.T
-            out[begin:end] = values[pairs.rows[begin:end] - first, pairs.columns[begin:end]]
-        return out
+            out = torch.empty_like(pairs.values)
+            fused.pair_excesses(*_numbers(pairs.rows, pairs.columns, pieces, geometry.lifted, fitted, out))
+            return out
+        step = max(1, GATHER_ELEMENTS // geometry.lifted.shape[1])
+        ends = zip(pairs.rows.split(step), pairs.columns.split(step), strict=True)
+        values = [torch.linalg.vecdot(pieces[rows], geometry.lifted[columns]) for rows, columns in ends]
+        return torch.cat([*values, fitted[:0]]) - fitted[pairs.columns]
 
     def stationarity(self, point: DualPoint) -> Tensor:
         """Minus nu: what the penalty's multipliers must make up for, (Q, K, d + 1)."""
@@ -106,32 +103,46 @@ class PairOperator:
 
     def respond(self, point: DualPoint, flexibility: Tensor, pieces: Tensor) -> DualPoint:
         """How multipliers move along `pieces` (Q, K, d + 1): each in proportion to its own size."""
-        moves = [p.values * self.excess(p, u) for p, u in zip(point.pairs, pieces, strict=True)]
+        moves = [self.excess(p, u).mul_(p.values) for p, u in zip(point.pairs, pieces, strict=True)]
         fitted = torch.stack([s * self.geometry.fitted(u) for s, u in zip(self.signs, pieces, strict=True)])
         return point.with_values(moves, -flexibility * fitted.sum(0))
 
     def diagonal(self, point: DualPoint, flexibility: Tensor) -> Tensor:
         """The diagonal (Q, K, d + 1) of the map from pieces to the stationarity of their response."""
-        squared = self.geometry.lifted.square()
+        squares = replace(self.geometry, lifted=self.geometry.lifted.square())
+        there = PairOperator(squares, self.signs)
         out = []
         for pairs in point.pairs:
             arriving = flexibility.index_add(0, pairs.columns, pairs.values)
-            out.append(
-                self._row_sums(pairs, pairs.values, squared) + self.geometry.cell_sum(arriving[:, None] * squared)
-            )
-        return torch.stack(out)
+            out.append(there._row_sums(pairs, pairs.values) + squares.own_moments(arriving))
+        return self.geometry.ranks.sum(torch.stack(out))
 
     def diagonal_blocks(self, point: DualPoint, flexibility: Tensor) -> Tensor:
         """Diagonal blocks (Q, K, d + 1, d + 1) of the map from pieces to the stationarity of their response."""
-        lifted, size = self.geometry.lifted, self.geometry.lifted.shape[1]
-        out = lifted.new_zeros((len(point.pairs), self.geometry.n_pieces, size, size))
-        for block, pairs in zip(out, point.pairs, strict=True):
+        geometry = self.geometry
+        out = []
+        for pairs in point.pairs:
             arriving = flexibility.index_add(0, pairs.columns, pairs.values)
-            for feature in range(size):
-                scaled = lifted * lifted[:, feature, None]
-                block[:, feature] = self._row_sums(pairs, pairs.values, scaled)
-                block[:, feature] += self.geometry.cell_sum(arriving[:, None] * scaled)
+            out.append(geometry.ranks.sum(self._row_grams(pairs)) + geometry.cell_grams(arriving))
+        return torch.stack(out)
+
+    def _row_grams(self, pairs: Pairs) -> Tensor:
+        """sum_j mu_mj xh_j xh_j' for every piece m, (K, d + 1, d + 1), over this rank's pairs."""
+        lifted, size = self.geometry.lifted, self.geometry.lifted.shape[1]
+        out = lifted.new_zeros((self.geometry.n_pieces, size, size))
+        if self.compiled:
+            from bregnet.admm import fused  # numba is slow to import
+
+            fused.pair_grams(*_numbers(pairs.rows, pairs.columns, pairs.values, lifted, out))
+            return out
+        matrix = self._sparse(pairs, pairs.values)
+        for feature in range(size):
+            out[:, feature] = matrix @ (lifted * lifted[:, feature, None])
         return out
+
+
+def _numbers(*tensors: Tensor) -> Iterator[np.ndarray]:
+    return (tensor.contiguous().numpy() for tensor in tensors)
 
 
 def _preconditioner(

@@ -165,11 +165,6 @@ class EntryKernel(Kernel):
         here, slack = self._chosen(state)
         return self._corrected(moments, wrong, here + 2 * slack)
 
-    def moments(self, state: Tensor) -> Moments:
-        """The moments of a state as it is."""
-        here, slack = self._chosen(state)
-        return self._corrected(self._base.moments(state), here.abs(), here + 2 * slack)
-
     def rescale(self, state: Tensor, rho: float) -> None:
         """Change the step size."""
         here, slack = self._chosen(state)

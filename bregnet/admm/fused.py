@@ -172,7 +172,75 @@ def _solve_rank_one(right, lifted, base, solved, shrink, left, coupling, out):  
             out[k, a] += along * solved[k, a] + common[a]
 
 
+def _fitted(pieces, lifted, cells, out):  # pragma: no cover - compiled
+    """The value each point's own piece takes there."""
+    n, size = lifted.shape
+    for j in range(n):
+        piece, total = pieces[cells[j]], 0.0
+        for a in range(size):
+            total += piece[a] * lifted[j, a]
+        out[j] = total
+
+
+def _cell_moments(values, lifted, cells, out):  # pragma: no cover - compiled
+    """Add values_j xh_j to the row of each point's cell."""
+    n, size = lifted.shape
+    for j in range(n):
+        row, value = out[cells[j]], values[j]
+        for a in range(size):
+            row[a] += value * lifted[j, a]
+
+
+def _cell_grams(weights, lifted, cells, out):  # pragma: no cover - compiled
+    """Add weight_j xh_j xh_j' to the matrix of each point's cell."""
+    n, size = lifted.shape
+    for j in range(n):
+        gram, weight, point = out[cells[j]], weights[j], lifted[j]
+        for a in range(size):
+            scaled = weight * point[a]
+            row = gram[a]
+            for b in range(size):
+                row[b] += scaled * point[b]
+
+
+def _pair_moments(rows, columns, flow, lifted, out):  # pragma: no cover - compiled
+    """Add flow_kj xh_j to the row of each pair's piece."""
+    size = lifted.shape[1]
+    for e in range(len(rows)):
+        row, point, value = out[rows[e]], lifted[columns[e]], flow[e]
+        for a in range(size):
+            row[a] += value * point[a]
+
+
+def _pair_grams(rows, columns, flow, lifted, out):  # pragma: no cover - compiled
+    """Add flow_kj xh_j xh_j' to the matrix of each pair's piece."""
+    size = lifted.shape[1]
+    for e in range(len(rows)):
+        gram, point, value = out[rows[e]], lifted[columns[e]], flow[e]
+        for a in range(size):
+            scaled = value * point[a]
+            row = gram[a]
+            for b in range(size):
+                row[b] += scaled * point[b]
+
+
+def _pair_excesses(rows, columns, pieces, lifted, fitted, out):  # pragma: no cover - compiled
+    """By how much a piece exceeds the point's own, on the pairs."""
+    size = lifted.shape[1]
+    for e in range(len(rows)):
+        piece, point, total = pieces[rows[e]], lifted[columns[e]], -fitted[columns[e]]
+        for a in range(size):
+            total += piece[a] * point[a]
+        out[e] = total
+
+
 advance = compiled(_advance)
+cell_grams = compiled(_cell_grams)
+pair_moments = compiled(_pair_moments)
+pair_grams = compiled(_pair_grams)
+pair_excesses = compiled(_pair_excesses)
+fitted = compiled(_fitted)
+cell_moments = compiled(_cell_moments)
 clip_columns = compiled(_clip_columns)
 pull = compiled(_pull)
 solve_rank_one = compiled(_solve_rank_one)

@@ -8,12 +8,17 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from bregnet._storage import MEMORY, Storage
+from bregnet.distributed import ALONE, Ranks
+
 TILE_ELEMENTS = 1 << 21  # piece values held at once
 
 
 @dataclass(frozen=True)
 class Geometry:
     """Distinct points, their multiplicities and the cell each belongs to.
+
+    Where several ranks share a fit, these are the points of one of them; sums over cells are those of all.
 
     Parameters
     ----------
@@ -25,17 +30,28 @@ class Geometry:
         The piece that must be active at each point, c(j).
     n_pieces : int
         Number of pieces K.
+    ranks : Ranks
+        Who shares the points.
+    storage : Storage
+        Where large arrays live.
     """
 
     lifted: Tensor
     weights: Tensor
     cells: Tensor
     n_pieces: int
+    ranks: Ranks = ALONE
+    storage: Storage = MEMORY
 
     @property
     def n_points(self) -> int:
-        """Number of distinct points n."""
+        """Number of distinct points here."""
         return self.lifted.shape[0]
+
+    @cached_property
+    def n_total(self) -> int:
+        """Number of distinct points n, of all ranks."""
+        return int(self.ranks.sum(torch.tensor(float(self.n_points), dtype=torch.float64)))
 
     @property
     def dimension(self) -> int:
@@ -45,7 +61,7 @@ class Geometry:
     @property
     def own_piece(self) -> bool:
         """Whether every point has a piece of its own (the paper's program)."""
-        return self.n_pieces == self.n_points
+        return self.n_pieces == self.n_points and self.ranks.size == 1
 
     @property
     def points(self) -> Tensor:
@@ -58,12 +74,49 @@ class Geometry:
         total = self.cell_sum(self.lifted)
         return total[:, :-1] / total[:, -1:].clamp_min(1)
 
+    @cached_property
+    def largest_entry(self) -> Tensor:
+        """The largest absolute coordinate of any point, a scalar."""
+        return self.ranks.largest(torch.stack(self.lifted.aminmax()).abs().amax())
+
     def cell_sum(self, values: Tensor) -> Tensor:
         """Sum rows of `values` (n, ...) over the points of each cell, giving (K, ...)."""
         if self.own_piece:
             return values
         out = values.new_zeros((self.n_pieces, *values.shape[1:]))
-        return out.index_add_(0, self.cells, values)
+        return self.ranks.sum(out.index_add_(0, self.cells, values))
+
+    def cell_moments(self, values: Tensor) -> Tensor:
+        """sum_{j in m} values_j xh_j for every piece m, (K, d + 1)."""
+        return self.ranks.sum(self.own_moments(values))
+
+    def own_moments(self, values: Tensor) -> Tensor:
+        """That part of the moments which this rank's points make up."""
+        if self.own_piece:
+            return values[:, None] * self.lifted
+        out = self.lifted.new_zeros((self.n_pieces, self.lifted.shape[1]))
+        if out.device.type == "cpu":
+            from bregnet.admm import fused  # numba is slow to import
+
+            fused.cell_moments(values.contiguous().numpy(), self.lifted.numpy(), self.cells.numpy(), out.numpy())
+            return out
+        return out.index_add_(0, self.cells, values[:, None] * self.lifted)
+
+    def cell_grams(self, weights: Tensor) -> Tensor:
+        """Sum over each cell of weight_j xh_j xh_j', (K, d + 1, d + 1)."""
+        lifted, size = self.lifted, self.lifted.shape[1]
+        out = lifted.new_zeros((self.n_pieces, size, size))
+        if out.device.type == "cpu":
+            from bregnet.admm import fused  # numba is slow to import
+
+            fused.cell_grams(weights.contiguous().numpy(), lifted.numpy(), self.cells.numpy(), out.numpy())
+            return self.ranks.sum(out)
+        step = max(1, TILE_ELEMENTS // size**2)
+        for start in range(0, len(lifted), step):
+            part = slice(start, start + step)
+            outer = (weights[part, None] * lifted[part])[:, :, None] * lifted[part, None, :]
+            out.index_add_(0, self.cells[part], outer)
+        return self.ranks.sum(out)
 
     def at_cells(self, pieces: Tensor) -> Tensor:
         """Rows of `pieces` (K, ...) taken at each point's cell, giving (n, ...)."""
@@ -71,7 +124,13 @@ class Geometry:
 
     def fitted(self, pieces: Tensor) -> Tensor:
         """u_c(j).xh_j, the value each point's own piece takes there, (n,)."""
-        return torch.linalg.vecdot(self.at_cells(pieces), self.lifted)
+        if self.own_piece or pieces.device.type != "cpu":
+            return torch.linalg.vecdot(self.at_cells(pieces), self.lifted)
+        from bregnet.admm import fused  # numba is slow to import
+
+        out = torch.empty_like(self.weights)
+        fused.fitted(pieces.contiguous().numpy(), self.lifted.numpy(), self.cells.numpy(), out.numpy())
+        return out
 
     def largest(self, pieces: Tensor) -> tuple[Tensor, Tensor]:
         """max_k u_k.xh_j at every point and the piece that attains it, (n,) each, some points at a time."""

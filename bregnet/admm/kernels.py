@@ -36,8 +36,8 @@ class Moments(NamedTuple):
 class Pairs(NamedTuple):
     """The entries of a state whose constraint pulls: multipliers mu_kj > 0."""
 
-    rows: Tensor  # piece k, int64
-    columns: Tensor  # point j, int64
+    rows: Tensor  # piece k
+    columns: Tensor  # point j
     values: Tensor  # rho (w + s) > 0, float64
 
 
@@ -84,7 +84,7 @@ class Kernel(ABC):
     def __init__(self, geometry: Geometry, dtype: torch.dtype, margins: Margins | None = None) -> None:
         self._geometry = geometry
         self.dtype = dtype
-        self._lifted = geometry.lifted.to(dtype)
+        self._device = geometry.lifted.device
         self._tile = max(1, TILE_ELEMENTS // geometry.n_points)
         self._margins = margins
         self.start(1.0)
@@ -97,7 +97,7 @@ class Kernel(ABC):
     def new_state(self) -> Tensor:
         """A zero state, one row a piece."""
         shape = (self._geometry.n_pieces, self._geometry.n_points)
-        return torch.zeros(shape, dtype=self.dtype, device=self._lifted.device)
+        return self._geometry.storage.state(shape, self.dtype, self._device)
 
     def session(self) -> AbstractContextManager[None]:
         """What must hold while iterations run."""
@@ -114,14 +114,10 @@ class Kernel(ABC):
         return pulled(tile, *self._scaled.at(rows))
 
     def moments(self, state: Tensor) -> Moments:
-        """The moments of a state as it is."""
-        products = state.new_empty((len(state), self._lifted.shape[1]))
-        column_sums = state.new_zeros(state.shape[1])
-        for rows in self._tiles(state):
-            total = self._slack(state[rows], rows).mul_(2).add_(state[rows])
-            torch.matmul(total, self._lifted, out=products[rows])
-            column_sums += total.sum(0)
-        return Moments(products.double(), column_sums.double())
+        """The moments of a state as it is: a step of length 0, so that they are the same to the last bit."""
+        shape = self._geometry.n_pieces, self._geometry.dimension + 1
+        nothing = torch.zeros(shape, dtype=torch.float64, device=self._device)
+        return self.advance(state, nothing, torch.zeros_like(self._geometry.weights), 0.0)
 
     def rescale(self, state: Tensor, rho: float) -> None:
         """Change the step size, keeping slacks and multipliers: w <- ratio (w + s) - s, in place."""
@@ -147,6 +143,11 @@ class Kernel(ABC):
 class TiledKernel(Kernel):
     """Torch matrix products on tiles of pieces, for any device and for many features."""
 
+    def __init__(self, geometry: Geometry, dtype: torch.dtype, margins: Margins | None = None) -> None:
+        super().__init__(geometry, dtype, margins)
+        self._lifted = geometry.storage.points(tuple(geometry.lifted.shape), dtype, self._device)
+        self._lifted.copy_(geometry.lifted)
+
     def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
         """One tile of pieces after the other."""
         pieces, fitted = pieces.to(self.dtype), fitted.to(self.dtype)
@@ -171,7 +172,8 @@ class FusedKernel(Kernel):
         from bregnet.admm import fused
 
         self._compiled = fused.advance
-        self._points = self._lifted.T[:-1].contiguous().numpy()
+        points = geometry.storage.points((geometry.dimension, geometry.n_points), dtype, self._device)
+        self._points = points.copy_(geometry.points.T).numpy()
         work = geometry.n_pieces * geometry.n_points * (geometry.dimension + 4)
         n_threads = 1 if work < SINGLE_THREAD_WORK else min(torch.get_num_threads(), geometry.n_pieces)
         bounds = torch.linspace(0, geometry.n_pieces, n_threads + 1).round().int().tolist()

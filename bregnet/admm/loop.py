@@ -6,19 +6,22 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from bregnet.admm.entries import Entries, EntryKernel
+from bregnet.admm.geometry import Geometry
 from bregnet.admm.interior import Interior, InteriorPoint, system_size, working_elements
 from bregnet.admm.kernels import Kernel, choose_kernel, single_threaded_torch
 from bregnet.admm.normal import Factor, NormalEquations, pull
-from bregnet.admm.polish import keep_points, strictly_convex
+from bregnet.admm.polish import keep_points, strictly_convex, tightest
 from bregnet.admm.problem import Problem, StateMultipliers
 from bregnet.admm.result import Check, Result, relative_gap
+from bregnet.checkpoints import Keeper, digest
 
 SLOPE_WEIGHT = 0.05  # kappa / n: weight of the copy of the slopes beside the slacks
 FIRST_CHECK = 25
@@ -110,6 +113,7 @@ class Solution:
     pieces: Tensor  # (Q, K, d + 1)
     result: Result
     state: State
+    last: Tensor  # pieces that go with the state, (Q, K, d + 1)
 
 
 def default_rho(problem: Problem) -> float:
@@ -121,7 +125,7 @@ def default_rho(problem: Problem) -> float:
     """
     geometry = problem.geometry
     alpha = float(problem.penalty.level.mean().clamp(1e-5, 1.0))
-    return problem.step_scale * math.sqrt(alpha) / (geometry.n_points * geometry.n_pieces)
+    return problem.step_scale * math.sqrt(alpha) / (geometry.n_total * geometry.n_pieces)
 
 
 class _Iteration:
@@ -130,13 +134,13 @@ class _Iteration:
     def __init__(self, problem: Problem, kernel: Kernel, state: State, relaxation: float) -> None:
         self.problem, self.kernel, self.state = problem, kernel, state
         self.relaxation = relaxation
-        self.kappa = SLOPE_WEIGHT * problem.geometry.n_points
+        self.kappa = SLOPE_WEIGHT * problem.geometry.n_total
         kernel.start(state.rho)
         if isinstance(kernel, EntryKernel) and state.copies is not None:
             kernel.copies = state.copies
         self._normal = NormalEquations(problem.geometry, self.kappa)
         problem.prepare(self._normal, state.rho)
-        self._plain: tuple[Kernel, Factor] | None = None
+        self._plain: tuple[Kernel, Factor, float] | None = None
         self.n_polish = 0
         self._moments = [kernel.moments(w) for w in state.slacks]
         self.pieces = torch.zeros(
@@ -159,9 +163,7 @@ class _Iteration:
         return self.problem.penalty.prox(self.state.slopes, self.state.rho * self.kappa)
 
     def _right_hand_side(self, wanted_slopes: Tensor) -> Tensor:
-        geometry = self.problem.geometry
-        each = zip(self._moments, wanted_slopes, strict=True)
-        return torch.stack([pull(geometry, moments, self.kappa, wanted) for moments, wanted in each])
+        return pull(self.problem.geometry, self._moments, self.kappa, wanted_slopes)
 
     def rescale(self, rho: float) -> None:
         """Change the step size, keeping slopes, slacks and multipliers."""
@@ -180,33 +182,49 @@ class _Iteration:
         turned = self.pieces.clone()
         turned[..., :-1] = self.clipped_slopes()
         turned[..., -1] += ((self.pieces - turned)[..., :-1] * self.problem.geometry.centres).sum(-1)
-        return min((self.problem.primal(p) for p in (self.pieces, turned)), key=lambda pair: pair[0])
+        return self._best([self.pieces, turned])
+
+    def _best(self, candidates: list[Tensor]) -> tuple[float, Tensor]:
+        """The candidate of least value, the same for all ranks."""
+        found = [self.problem.primal(pieces) for pieces in candidates]
+        values = self.problem.geometry.ranks.agreed(*(value for value, _ in found))
+        best = min(range(len(found)), key=lambda number: values[number])
+        return values[best], found[best][1]
 
     def polished(self, limit: int) -> tuple[float, Tensor]:
         """The best function, after at most `limit` steps that only mend which piece is active where."""
         geometry = self.problem.geometry
-        if self._plain is None:
-            self._plain = choose_kernel(geometry, torch.float64), self._normal.factor(0.0)
-        polished, n_steps = keep_points(geometry, *self._plain, self.kappa, self.pieces[0], limit)
+        some = tightest(geometry, self.pieces[0])
+        if some is not geometry:
+            means = self._means_of_polishing(some)
+        else:
+            means = self._plain = self._plain or self._means_of_polishing(geometry)
+        polished, n_steps = keep_points(some, *means, self.pieces[0], limit)
         self.n_polish += n_steps
         candidates = [self.pieces[0], polished]
         if geometry.own_piece:
             candidates.append(strictly_convex(geometry, polished))
-        return min((self.problem.primal(pieces[None]) for pieces in candidates), key=lambda pair: pair[0])
+        return self._best([pieces[None] for pieces in candidates])
+
+    @staticmethod
+    def _means_of_polishing(geometry: Geometry) -> tuple[Kernel, Factor, float]:
+        kappa = SLOPE_WEIGHT * geometry.n_total
+        return choose_kernel(geometry, torch.float64), NormalEquations(geometry, kappa).factor(0.0), kappa
 
     def bound(self, repairs: int) -> float:
         """A certified lower bound from the current multipliers."""
         state = self.state
         multipliers = tuple(StateMultipliers(self.kernel, w) for w in state.slacks)
         nu = state.rho * self.kappa * (state.slopes - self.clipped_slopes())
-        return self.problem.bound(multipliers, self.pieces, nu, repairs=repairs)
+        bound = self.problem.bound(multipliers, self.pieces, nu, repairs=repairs)
+        return self.problem.geometry.ranks.agreed(bound)[0]
 
 
 class _Tracker:
     """The best function and the best bound so far, and what to tell about them."""
 
     def __init__(self, problem: Problem, options: Options, bar: tqdm | None) -> None:
-        self._options, self._bar = options, bar
+        self._options, self._bar, self._ranks = options, bar, problem.geometry.ranks
         self.history: list[Check] = []
         resting = torch.zeros(
             (problem.n_sets, problem.geometry.n_pieces, problem.geometry.dimension + 1),
@@ -248,6 +266,7 @@ class _Tracker:
             self.stopped = bool(self._options.callback(check))
         if self._options.monitor is not None:
             self.stopped |= bool(self._options.monitor(check, self.pieces))
+        self.stopped = self._ranks.any(self.stopped)
         if self._bar is not None:
             self._bar.update(iteration - self._bar.n)
             self._bar.set_postfix_str(f"gap {100 * self.gap:.3g}% (goal {100 * self._options.tol:.3g}%)")
@@ -279,7 +298,62 @@ def _next_check(iteration: int, max_iter: int) -> int:
     return min(max(iteration + FIRST_CHECK, math.ceil(iteration * CHECK_GROWTH)), max_iter)
 
 
-def solve(problem: Problem, options: Options, *, kernel: Kernel | None = None, start: State | None = None) -> Solution:
+@dataclass
+class _Progress:
+    """Where the loop is, beside the state and the tracker."""
+
+    iteration: int = 0
+    next_check: int = 0
+    polished_at: int = 0
+    n_interior: int = 0
+    seconds: float = 0.0  # of earlier runs
+
+
+def _snapshot(work: _Iteration, tracker: _Tracker, at: _Progress) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """All that is needed to go on, as plain values and tensors."""
+    values = {
+        "at": asdict(at),
+        "rho": work.state.rho,
+        "n_polish": work.n_polish,
+        "objective": tracker.objective,
+        "bound": tracker.bound,
+        "history": [astuple(each) for each in tracker.history],
+    }
+    tensors = {f"slacks.{number}": w for number, w in enumerate(work.state.slacks)}
+    tensors |= {"slopes": work.state.slopes, "pieces": work.pieces, "best": tracker.pieces}
+    if work.state.copies is not None:
+        tensors["copies"] = work.state.copies
+    return values, tensors | {"cells": work.problem.geometry.cells}
+
+
+def _state_of(values: dict[str, Any], tensors: dict[str, Tensor], problem: Problem, kernel: Kernel) -> State:
+    """The state of a snapshot, its matrices where the geometry wants them."""
+    slacks = []
+    for number in range(problem.n_sets):
+        slacks.append(kernel.new_state().copy_(tensors.pop(f"slacks.{number}")))
+    device = problem.geometry.lifted.device
+    copies = tensors["copies"].to(device) if "copies" in tensors else None
+    return State(slacks, tensors["slopes"].to(device), values["rho"], copies)
+
+
+def _restore(work: _Iteration, tracker: _Tracker, values: dict[str, Any], tensors: dict[str, Tensor]) -> _Progress:
+    """Set everything else as a snapshot has it."""
+    device = work.state.slopes.device
+    work.pieces, work.n_polish = tensors["pieces"].to(device), values["n_polish"]
+    tracker.objective, tracker.bound = values["objective"], values["bound"]
+    tracker.pieces = tensors["best"].to(device)
+    tracker.history = [Check(*each) for each in values["history"]]
+    return _Progress(**values["at"])
+
+
+def solve(
+    problem: Problem,
+    options: Options,
+    *,
+    kernel: Kernel | None = None,
+    start: State | None = None,
+    keeper: Keeper | None = None,
+) -> Solution:
     """Minimise `problem` by two-block ADMM until its certified gap is small enough.
 
     Parameters
@@ -290,6 +364,8 @@ def solve(problem: Problem, options: Options, *, kernel: Kernel | None = None, s
         How to pass over the state; None chooses by device, size and tolerance.
     start : State or None
         Go on from here; it is used up.
+    keeper : Keeper or None
+        Keeps the state in files, and has what an interrupted run has left.
 
     Returns
     -------
@@ -300,27 +376,45 @@ def solve(problem: Problem, options: Options, *, kernel: Kernel | None = None, s
         # single precision reaches gaps of about 1e-4
         kernel = problem.kernel(torch.float32 if options.tol >= FINE_TOLERANCE else torch.float64)
     rho = options.rho or default_rho(problem)
-    state = State.zeros(problem, kernel, rho) if start is None else start.to(kernel.dtype)
+    kept = None if keeper is None else keeper.resumed(_identity(problem, options, kernel.dtype))
+    if kept is not None:
+        state = _state_of(*kept, problem, kernel)
+    else:
+        state = State.zeros(problem, kernel, rho) if start is None else start.to(kernel.dtype)
     work = _Iteration(problem, kernel, state, options.relaxation)
     if state.rho != rho:
         work.rescale(rho)
     with _progress(options) as bar:
         tracker = _Tracker(problem, options, bar)
-        with kernel.session():
-            iteration = _alternate(work, tracker, options)
-        n_interior = 0
-        if problem.newton and isinstance(problem, Interior) and not tracker.done and iteration < options.max_iter:
+        at = _Progress(next_check=_next_check(0, options.max_iter)) if kept is None else _restore(work, tracker, *kept)
+        at.seconds -= began
+        _run(work, tracker, options, at, keeper)
+    result = tracker.result(at.iteration, at.n_interior, work.n_polish, at.seconds + time.perf_counter())
+    return Solution(tracker.pieces, result, state, work.pieces)
+
+
+def _identity(problem: Problem, options: Options, dtype: torch.dtype) -> str:
+    values, tensors = problem.identity()
+    return digest([*values, options.relaxation, options.rho, options.tol, options.repairs, str(dtype)], tensors)
+
+
+def _run(work: _Iteration, tracker: _Tracker, options: Options, at: _Progress, keeper: Keeper | None) -> None:
+    """ADMM, the interior-point method where the problem is small, and ADMM again should that give up."""
+    problem = work.problem
+    if at.n_interior == 0:
+        with work.kernel.session():
+            _alternate(work, tracker, options, at, keeper)
+        if not tracker.done and at.iteration < options.max_iter and isinstance(problem, Interior):
             # the best function may have lost pieces that are active nowhere
             pieces = tracker.pieces if tracker.pieces.shape == work.pieces.shape else work.pieces
             small = working_elements(problem.geometry, problem.n_sets, problem.coupled) <= SERIAL_ELEMENTS
             with single_threaded_torch if small else nullcontext():
-                n_interior = _finish(InteriorPoint(problem, pieces), tracker, options, iteration)
-            iteration += n_interior
-        if not tracker.done and iteration < options.max_iter:  # the interior-point method gave up
-            with kernel.session():
-                iteration = _alternate(work, tracker, replace(options, interior_size=0), iteration)
-    result = tracker.result(iteration, n_interior, work.n_polish, time.perf_counter() - began)
-    return Solution(tracker.pieces, result, state)
+                at.n_interior = _finish(InteriorPoint(problem, pieces), tracker, options, at.iteration)
+            at.iteration += at.n_interior
+            at.next_check, at.polished_at = _next_check(at.iteration, options.max_iter), at.iteration
+    if not tracker.done and at.iteration < options.max_iter:  # the interior-point method gave up
+        with work.kernel.session():
+            _alternate(work, tracker, replace(options, interior_size=0), at, keeper)
 
 
 def _ends_by_newton(problem: Problem, options: Options) -> bool:
@@ -333,37 +427,45 @@ def _ends_by_newton(problem: Problem, options: Options) -> bool:
             limit, most = LARGE_SYSTEM, COARSE_ELEMENTS
     of = problem.geometry, problem.n_sets, problem.coupled
     size, elements = system_size(*of), working_elements(*of)
-    return problem.newton and size <= limit and elements <= most
+    alone = problem.geometry.ranks.size == 1
+    return alone and problem.newton and size <= limit and elements <= most
 
 
-def _alternate(work: _Iteration, tracker: _Tracker, options: Options, iteration: int = 0) -> int:
+def _alternate(
+    work: _Iteration, tracker: _Tracker, options: Options, at: _Progress, keeper: Keeper | None = None
+) -> None:
     """ADMM until the gap is closed, iterations run out, or the interior-point method should take over."""
-    next_check, limit = _next_check(iteration, options.max_iter), options.max_iter
+    limit = options.max_iter
     if _ends_by_newton(work.problem, options):
         elements = working_elements(work.problem.geometry, work.problem.n_sets, work.problem.coupled)
         patience = max(1.0, elements / QUICK_ELEMENTS)  # its steps are dear where these are many
         limit = min(limit, int(patience * options.interior_after))
-    polished_at = iteration
-    while iteration < limit and not tracker.done:
+    while at.iteration < limit and not tracker.done:
         work.step()
-        iteration += 1
-        if iteration != next_check:
-            continue
-        next_check = _next_check(iteration, options.max_iter)
-        if work.problem.polished:
-            bound = work.bound(0)
-            near = relative_gap(tracker.objective, bound) <= POLISH_GAP * options.tol
-            due = iteration >= min((1.4 if near else 2.0) * polished_at, options.max_iter)
-            polished_at = iteration if due else polished_at
-            best = work.polished(min(iteration, POLISH_STEPS)) if due else (tracker.objective, tracker.pieces)
-            tracker.look(iteration, *best, bound)
-        else:
-            objective, pieces = work.primal()
-            # while the objective still falls by more than the tolerance, no bound can come close enough
-            settled = tracker.objective - objective <= options.tol * abs(objective)
-            settled &= iteration >= options.repairs_from
-            tracker.look(iteration, objective, pieces, work.bound(options.repairs if settled else 0))
-    return iteration
+        at.iteration += 1
+        if at.iteration == at.next_check:
+            at.next_check = _next_check(at.iteration, options.max_iter)
+            _check(work, tracker, options, at)
+        if keeper is not None and not tracker.done and keeper.due(at.iteration):
+            now = replace(at, seconds=at.seconds + time.perf_counter())
+            keeper.save(at.iteration, *_snapshot(work, tracker, now))
+
+
+def _check(work: _Iteration, tracker: _Tracker, options: Options, at: _Progress) -> None:
+    """Certify the functions of the current iteration."""
+    if work.problem.polished:
+        bound = work.bound(0)
+        near = relative_gap(tracker.objective, bound) <= POLISH_GAP * options.tol
+        due = at.iteration >= min((1.4 if near else 2.0) * at.polished_at, options.max_iter)
+        at.polished_at = at.iteration if due else at.polished_at
+        best = work.polished(min(at.iteration, POLISH_STEPS)) if due else (tracker.objective, tracker.pieces)
+        tracker.look(at.iteration, *best, bound)
+    else:
+        objective, pieces = work.primal()
+        # while the objective still falls by more than the tolerance, no bound can come close enough
+        settled = tracker.objective - objective <= options.tol * abs(objective)
+        settled &= at.iteration >= options.repairs_from
+        tracker.look(at.iteration, objective, pieces, work.bound(options.repairs if settled else 0))
 
 
 def _finish(method: InteriorPoint, tracker: _Tracker, options: Options, iteration: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +13,6 @@ from bregnet.admm.geometry import Geometry
 from bregnet.admm.kernels import Moments
 
 COMPILED_MAX_SIZE = 24  # d + 1 up to which compiled loops beat a dozen small operations
-GRAM_ELEMENTS = 1 << 22  # numbers in a block of outer products
 
 
 class Factor(Protocol):
@@ -22,21 +22,26 @@ class Factor(Protocol):
         """Pieces (K, d + 1) for a right-hand side (K, d + 1)."""
 
 
-def pull(geometry: Geometry, moments: Moments, kappa: float, wanted_slopes: Tensor) -> Tensor:
-    """What slacks and slopes put on the right-hand side, (K, d + 1).
+def pull(geometry: Geometry, moments: Sequence[Moments], kappa: float, wanted_slopes: Tensor) -> Tensor:
+    """What slacks and slopes put on the right-hand sides of the piece sets, (Q, K, d + 1).
 
     sum_{j in m} (sum_k W_kj) xh_j - sum_j W_mj xh_j + kappa (wanted slopes, 0).
     """
-    products, column_sums = moments
-    if geometry.own_piece and products.device.type == "cpu":
-        from bregnet.admm import fused  # numba is slow to import
+    if geometry.own_piece and wanted_slopes.device.type == "cpu":
+        return torch.stack([_own_pull(geometry, m, kappa, w) for m, w in zip(moments, wanted_slopes, strict=True)])
+    own = [geometry.own_moments(column_sums) - products for products, column_sums in moments]
+    out = geometry.ranks.sum(torch.stack(own))  # all that ranks exchange in an iteration
+    out[..., :-1] += kappa * wanted_slopes
+    return out
 
-        out = torch.empty_like(products)
-        parts = (part.numpy() for part in (column_sums, geometry.lifted, products))
-        fused.pull(*parts, kappa, wanted_slopes.contiguous().numpy(), out.numpy())
-        return out
-    out = geometry.cell_sum(column_sums[:, None] * geometry.lifted) - products
-    out[:, :-1] += kappa * wanted_slopes
+
+def _own_pull(geometry: Geometry, moments: Moments, kappa: float, wanted_slopes: Tensor) -> Tensor:
+    """That of a set with a piece per point, in one compiled sweep."""
+    from bregnet.admm import fused  # numba is slow to import
+
+    out = torch.empty_like(moments.products)
+    parts = (part.numpy() for part in (moments.column_sums, geometry.lifted, moments.products))
+    fused.pull(*parts, kappa, wanted_slopes.contiguous().numpy(), out.numpy())
     return out
 
 
@@ -50,18 +55,6 @@ def _coupling(sum_inverse: Tensor, sum_inverse_gram: Tensor, sum_gram_inverse_gr
     top = torch.cat([eye - sum_inverse_gram.T, -sum_gram_inverse_gram], dim=1)
     bottom = torch.cat([-sum_inverse, eye - sum_inverse_gram], dim=1)
     return torch.linalg.pinv(torch.cat([top, bottom]), rtol=1e-12)
-
-
-def _cell_grams(geometry: Geometry, weights: Tensor) -> Tensor:
-    """Sum over each cell of weight_j xh_j xh_j', (K, d + 1, d + 1), a block of points at a time."""
-    lifted, size = geometry.lifted, geometry.lifted.shape[1]
-    out = lifted.new_zeros((geometry.n_pieces, size, size))
-    step = max(1, GRAM_ELEMENTS // size**2)
-    for start in range(0, len(lifted), step):
-        part = slice(start, start + step)
-        outer = (weights[part, None] * lifted[part])[:, :, None] * lifted[part, None, :]
-        out.index_add_(0, geometry.cells[part], outer)
-    return out
 
 
 class _RankOneFactor:
@@ -110,25 +103,38 @@ class _BatchedFactor:
     """One (d + 1) x (d + 1) inverse a piece."""
 
     def __init__(self, geometry: Geometry, base: Tensor, data_strength: float) -> None:
-        gram = _cell_grams(geometry, torch.ones_like(geometry.weights))  # S_m
-        weighted = _cell_grams(geometry, geometry.n_pieces + data_strength * geometry.weights)
+        gram = geometry.cell_grams(torch.ones_like(geometry.weights))  # S_m
+        weighted = geometry.cell_grams(geometry.n_pieces + data_strength * geometry.weights)
         system = weighted + torch.linalg.inv(base)
         self._geometry = geometry
         self._inverse = torch.cholesky_inverse(torch.linalg.cholesky(system))
         inverse_gram = self._inverse @ gram
         self._coupling = _coupling(self._inverse.sum(0), inverse_gram.sum(0), (gram @ inverse_gram).sum(0))
+        few_points = geometry.n_points < geometry.n_pieces * gram.shape[1]
+        self._gram = None if few_points and geometry.ranks.size == 1 else gram
 
     def solve(self, right_hand_side: Tensor) -> Tensor:
-        # S_m acts through the points: that is less to read than a matrix a piece
-        geometry, lifted = self._geometry, self._geometry.lifted
-        alone = self._times_inverse(right_hand_side)
-        gathered = torch.cat([geometry.fitted(alone) @ lifted, alone.sum(0)])
+        alone = self._times(right_hand_side, self._inverse)
+        gathered = torch.cat([self._weighed(alone), alone.sum(0)])
         q1, q2 = (self._coupling @ gathered).chunk(2)
-        return alone + self._times_inverse(q1 + geometry.cell_sum((lifted @ q2)[:, None] * lifted))
+        return alone + self._times(q1 + self._spread(q2), self._inverse)
 
-    def _times_inverse(self, rows: Tensor) -> Tensor:
-        """H_m^-1 r_m; they are symmetric, and a row before a matrix is multiplied faster than a column after it."""
-        return torch.bmm(rows.unsqueeze(1), self._inverse).squeeze(1)
+    def _weighed(self, pieces: Tensor) -> Tensor:
+        """sum_m S_m u_m, through the points where that is less to read than a matrix a piece."""
+        if self._gram is None:
+            return self._geometry.fitted(pieces) @ self._geometry.lifted
+        return self._times(pieces, self._gram).sum(0)
+
+    def _spread(self, common: Tensor) -> Tensor:
+        """S_m q for every piece m."""
+        if self._gram is None:
+            return self._geometry.cell_moments(self._geometry.lifted @ common)
+        return self._gram @ common
+
+    @staticmethod
+    def _times(rows: Tensor, matrices: Tensor) -> Tensor:
+        """A_m r_m, A_m symmetric: a row before a matrix is multiplied faster than a column after it."""
+        return torch.bmm(rows.unsqueeze(1), matrices).squeeze(1)
 
 
 class NormalEquations:
@@ -138,7 +144,8 @@ class NormalEquations:
         self._geometry = geometry
         ridge = torch.full_like(geometry.lifted[0], kappa)
         ridge[-1] = 0
-        self._base = torch.linalg.inv(geometry.lifted.T @ geometry.lifted + ridge.diag())
+        gram = geometry.ranks.sum(geometry.lifted.T @ geometry.lifted)
+        self._base = torch.linalg.inv(gram + ridge.diag())
 
     def factor(self, data_strength: float) -> Factor:
         """Factorise for the weight t of the data term (0: no data term)."""

@@ -8,6 +8,8 @@ that meet all constraints after some dozens of steps, and these lie near.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -17,12 +19,44 @@ from bregnet.admm.normal import Factor, pull
 
 STEPS_BETWEEN = 20  # looks at what is still violated
 VIOLATION = 1e-11  # taken as none
+SUBSET_ELEMENTS = 1 << 22  # entries of the state beyond which only the tightest points are looked at
+SUBSET_SHARE = 8  # but this part of them at least
+MARGIN_BINS = 4096
 STRICTNESS = 1e-7  # curvature that makes every piece the strictly largest at its point
 
 
 def excesses(geometry: Geometry, pieces: Tensor) -> Tensor:
     """By how much the largest piece exceeds the point's own, at every point, (n,)."""
     return geometry.largest(pieces)[0] - geometry.fitted(pieces)
+
+
+def tightest(geometry: Geometry, pieces: Tensor) -> Geometry:
+    """Those points at which other pieces come nearest to the point's own, or exceed it, if there are very many.
+
+    At the others nothing changes when pieces move by little.
+    """
+    n_wanted = max(SUBSET_ELEMENTS // geometry.n_pieces, geometry.n_total // SUBSET_SHARE)
+    if geometry.own_piece or geometry.n_total <= n_wanted:
+        return geometry
+    lead = _leads(geometry, pieces)
+    least, most = -float(geometry.ranks.largest(-lead.amin())), float(geometry.ranks.largest(lead.amax()))
+    counts = geometry.ranks.sum(torch.histc(lead, MARGIN_BINS, least, most))
+    n_bins = int((counts.cumsum(0) <= n_wanted).sum())
+    chosen = torch.nonzero(lead <= least + (most - least) * n_bins / MARGIN_BINS).squeeze(1)
+    return replace(
+        geometry, lifted=geometry.lifted[chosen], weights=geometry.weights[chosen], cells=geometry.cells[chosen]
+    )
+
+
+def _leads(geometry: Geometry, pieces: Tensor) -> Tensor:
+    """By how much the point's own piece exceeds the largest other one, at every point, (n,)."""
+    step = max(1, TILE_ELEMENTS // len(pieces))
+    out = []
+    for lifted, cells in zip(geometry.lifted.split(step), geometry.cells.split(step), strict=True):
+        values = lifted @ pieces.T
+        own = values.gather(1, cells[:, None]).squeeze(1)
+        out.append(own - values.scatter_(1, cells[:, None], -torch.inf).amax(1))
+    return torch.cat(out)
 
 
 def keep_points(
@@ -50,8 +84,8 @@ def keep_points(
     step = 0
     for step in range(1, limit + 1):
         clipped = slopes.clamp(-height, height)
-        pieces = factor.solve(pull(geometry, moments, kappa, 2 * clipped - slopes))
-        if step % STEPS_BETWEEN == 0 and float(excesses(geometry, pieces).amax()) <= VIOLATION:
+        pieces = factor.solve(pull(geometry, [moments], kappa, (2 * clipped - slopes)[None])[0])
+        if step % STEPS_BETWEEN == 0 and float(geometry.ranks.largest(excesses(geometry, pieces).amax())) <= VIOLATION:
             break
         moments = kernel.advance(state, pieces, geometry.fitted(pieces), 1.7)
         slopes.add_(pieces[:, :-1] - clipped, alpha=1.7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,13 +33,15 @@ class Multipliers(ABC):
         """The positive ones, the largest of them where a tile has more than its share."""
         found = []
         for rows, tile in self.tiles():
+            index = torch.int32 if tile.device.type == "cpu" else torch.int64  # sparse products want 64 bits
             at = torch.nonzero(tile > 0)
             values = tile[at[:, 0], at[:, 1]]
             share = max(1, limit * len(tile) // self.n_pieces)
             if len(values) > share:
                 order = values.topk(share).indices.sort().values
                 at, values = at[order], values[order]
-            found.append(Pairs(at[:, 0] + rows.start, at[:, 1], values))
+            at = at.to(index)
+            found.append(Pairs(at[:, 0] + rows.start, at[:, 1].contiguous(), values))
         return Pairs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
     @abstractmethod
@@ -133,6 +136,12 @@ class Problem(ABC):
         """A pass over the state of one piece set."""
         base = choose_kernel(self.geometry, dtype, self.margins)
         return base if self.entries is None else EntryKernel(self.geometry, base, self.entries)
+
+    def identity(self) -> tuple[list[Any], list[Tensor | None]]:
+        """Values and tensors that tell this problem from others."""
+        geometry, penalty = self.geometry, self.penalty
+        values = [type(self).__name__, self.n_sets, geometry.n_pieces, geometry.ranks.rank, geometry.ranks.size]
+        return values, [geometry.lifted, geometry.weights, geometry.cells, penalty.level, penalty.signs]
 
     @property
     @abstractmethod

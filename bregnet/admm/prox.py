@@ -52,9 +52,9 @@ def _shrink_by_sweeps(values: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
     return clipped, height
 
 
-def rounding_of(mass: Tensor, lifted: Tensor) -> Tensor:
-    """Error, at most, of a sum of multipliers that add up to `mass` times entries of `lifted` (double precision)."""
-    return ROUNDING * mass * lifted.abs().amax()
+def rounding_of(mass: Tensor, largest: Tensor) -> Tensor:
+    """Error, at most, of a sum of multipliers that add up to `mass` times entries up to `largest`."""
+    return ROUNDING * mass * largest
 
 
 @dataclass(frozen=True)

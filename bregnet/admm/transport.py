@@ -24,6 +24,26 @@ def _nearest_before(centres: Tensor) -> Tensor:
     return parents
 
 
+def _places(geometry: Geometry) -> Tensor:
+    """The point of each cell nearest to its centre, with a trailing 1, (K, d + 1); 0 for a cell without points."""
+    lifted, cells, ranks = geometry.lifted, geometry.cells, geometry.ranks
+    n_points, n_pieces = len(lifted), geometry.n_pieces
+    step = max(1, DISTANCE_ELEMENTS // lifted.shape[1])
+    parts = zip(geometry.points.split(step), cells.split(step), strict=True)
+    distance = torch.cat([(points - geometry.centres[cell]).square().sum(1) for points, cell in parts])
+    nearest = distance.new_full((n_pieces,), torch.inf).scatter_reduce(0, cells, distance, "amin")
+    nearest = ranks.smallest(nearest)
+    index = torch.arange(n_points, device=cells.device)
+    candidates = torch.where(distance == nearest[cells], index, n_points)
+    place = torch.full_like(nearest, n_points, dtype=torch.int64).scatter_reduce(0, cells, candidates, "amin")
+    here = place < n_points
+    owner = ranks.smallest(torch.where(here, ranks.rank, ranks.size))  # of equally near ones, the first rank's
+    mine = here & (owner == ranks.rank)
+    out = lifted.new_zeros((n_pieces, lifted.shape[1]))
+    out[mine] = lifted[place[mine]]
+    return ranks.sum(out)
+
+
 class PieceTree:
     """A tree over the pieces whose edges join near ones, coarse to fine.
 
@@ -34,25 +54,12 @@ class PieceTree:
     """
 
     def __init__(self, geometry: Geometry) -> None:
-        points, cells, n_pieces = geometry.points, geometry.cells, geometry.n_pieces
         centres = geometry.centres
-        order = torch.randperm(n_pieces, generator=torch.Generator().manual_seed(0)).to(points.device)
+        order = torch.randperm(geometry.n_pieces, generator=torch.Generator().manual_seed(0)).to(centres.device)
         parents = _nearest_before(centres[order])
-        self._lifted = geometry.lifted
         self._child, self._parent = order[1:], order[parents[1:]]
-        self._place = self._places(points, centres, cells)
+        self._places = _places(geometry)
         self._levels = self._by_depth(parents)
-
-    @staticmethod
-    def _places(points: Tensor, centres: Tensor, cells: Tensor) -> Tensor:
-        """The point of each cell nearest to its centre."""
-        n_points, n_pieces = len(points), len(centres)
-        distance = (points - centres[cells]).square().sum(1)
-        nearest = distance.new_full((n_pieces,), torch.inf).scatter_reduce(0, cells, distance, "amin")
-        index = torch.arange(n_points, device=points.device)
-        candidates = torch.where(distance == nearest[cells], index, n_points)
-        places = torch.full((n_pieces,), n_points, device=points.device)
-        return places.scatter_reduce(0, cells, candidates, "amin").clamp_max(n_points - 1)
 
     @staticmethod
     def _by_depth(parents: Tensor) -> list[Tensor]:
@@ -71,8 +78,8 @@ class PieceTree:
             flow[edges] = surplus[self._child[edges]]
             surplus.index_add_(0, self._parent[edges], flow[edges])
         outward = flow > 0  # child gives to parent: mu of the parent's piece at a point of the child's cell
-        place = torch.where(outward, self._place[self._child], self._place[self._parent])
-        amount = flow.abs()[:, None] * self._lifted[place]
+        place = torch.where(outward, self._child, self._parent)
+        amount = flow.abs()[:, None] * self._places[place]
         receiver = torch.where(outward, self._parent, self._child)
         giver = torch.where(outward, self._child, self._parent)
         out = stationarity.index_add(0, receiver, amount).index_add_(0, giver, -amount)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +30,9 @@ class Tangents:
 
     def __init__(self, geometry: Geometry, pieces: Tensor) -> None:
         self.values, active = geometry.largest(pieces)  # f(x_j)
-        used, self.active = torch.unique(active, return_inverse=True)
+        counts = torch.bincount(active, minlength=len(pieces))
+        used = geometry.ranks.sum(counts) > 0
+        self.active = (used.cumsum(0) - 1)[active]
         self.pieces = pieces[used]
         self._lifted = geometry.lifted
 
@@ -59,6 +62,10 @@ class Supervision(ABC):
     margins: Margins | None = None
     entries: Entries | None = None
     coupled = False  # whether a loss acts on several slacks at once
+
+    @abstractmethod
+    def tensors(self) -> list[Tensor]:
+        """What it consists of."""
 
     @abstractmethod
     def slack_loss(self) -> tuple[Tensor, Hinges]:
@@ -102,10 +109,15 @@ class Labels(Supervision):
         """P and M when the points are cut into these cells."""
         members = self._histograms.new_zeros((n_pieces, len(self._sizes)))
         members.index_put_((cells, self._groups), torch.ones_like(members[0, 0]), accumulate=True)
-        in_cells = members @ self._histograms
+        in_cells = self._geometry.ranks.sum(members @ self._histograms)
         similar = in_cells @ self._histograms.T
         everyone = in_cells.sum(1)[:, None] * self._histograms.sum(1)
         return Margins(self._pull * similar, self._push * (everyone - similar).clamp_min(0), self._sizes)
+
+    def tensors(self) -> list[Tensor]:
+        """Weights of all slacks."""
+        assert self.margins is not None
+        return [self.margins.pull, self.margins.push, self.margins.sizes]
 
     def slack_loss(self) -> tuple[Tensor, Hinges]:
         """P and M on every slack."""
@@ -125,7 +137,7 @@ class Labels(Supervision):
             groups = self._groups[part]
             total += scales * (pull[groups] * divergence).sum()
             total += torch.stack([_short(push[groups], scale * divergence) for scale in scales])
-        return total
+        return self._geometry.ranks.sum(total)
 
     def raised(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
         """mu >= -P."""
@@ -143,7 +155,7 @@ class Labels(Supervision):
             own = own_entries(geometry, rows)
             worth[own] = push[own]
             total += worth.sum()
-        return MARGIN * float(total)
+        return MARGIN * float(geometry.ranks.sum(total))
 
 
 class Pairs(Supervision):
@@ -165,6 +177,10 @@ class Pairs(Supervision):
         total = torch.zeros((2, len(rows)), dtype=pull.dtype, device=pull.device)
         total.index_add_(1, inverse, torch.stack([pull, push]))
         self.entries: PairEntries = PairEntries(rows, columns, *total)
+
+    def tensors(self) -> list[Tensor]:
+        """The pairs and their weights."""
+        return [self._tangents, self._points, self._pull, self._push]
 
     def slack_loss(self) -> tuple[Tensor, Hinges]:
         """P and M on the given pairs."""
@@ -212,6 +228,10 @@ class Triplets(Supervision):
         rows, columns, inverse = distinct(cells, torch.cat([positives, negatives]), geometry.n_points)
         near, far = inverse.chunk(2)
         self.entries: TripletEntries = TripletEntries(rows, columns, near, far, weights)
+
+    def tensors(self) -> list[Tensor]:
+        """The triplets and their weights."""
+        return [self._triplets, self._weights]
 
     def slack_loss(self) -> tuple[Tensor, Hinges]:
         """A hinge on the difference of two slacks for each triplet."""
@@ -298,6 +318,11 @@ class BregmanLearning(Problem):
         self.margins, self.entries = supervision.margins, supervision.entries
         self.coupled = supervision.coupled
 
+    def identity(self) -> tuple[list[Any], list[Tensor | None]]:
+        """Values and tensors that tell this problem from others."""
+        values, tensors = super().identity()
+        return [*values, type(self.supervision).__name__], [*tensors, *self.supervision.tensors()]
+
     @cached_property
     def targets(self) -> Tensor:
         """There are none."""
@@ -364,9 +389,9 @@ class BregmanLearning(Problem):
             leaving[rows] = mu @ lifted
             arriving += mu.sum(0)
             mass += mu.abs().sum()
-        stationarity = leaving - geometry.cell_sum(arriving[:, None] * lifted)
+        stationarity = geometry.ranks.sum(leaving - geometry.own_moments(arriving))
         # what closes the masses only adds multipliers, which never lowers the value
         closed = self._tree.level_out(stationarity)
-        rounding = rounding_of(mass, lifted)
+        rounding = rounding_of(geometry.ranks.sum(mass), geometry.largest_entry)
         norm = float(self.penalty.dual_norm(-closed[:, :-1], rounding))
         return self.supervision.dual_value(found, min(1.0, 1 / norm) if norm > 0 else 1.0)

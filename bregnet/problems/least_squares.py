@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import chain, combinations
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from bregnet.admm.transport import PieceTree
 
 CG_STEPS = 30
 PAIRS_PER_POINT = 60  # multipliers that the certificate looks at, at most
+PIECES_PER_PAIR = 20  # with cells so few of them that they take much less memory than the state
+LEAST_PAIRS_PER_POINT = 12
 
 
 class LeastSquares(Problem):
@@ -43,9 +46,14 @@ class LeastSquares(Problem):
         self.signs = signs
         self.targets = targets
         self.offset = offset
-        self._total = float(geometry.weights.sum())
-        self._moment = geometry.cell_sum((geometry.weights * targets)[:, None] * geometry.lifted)  # h_m
+        self._total = float(geometry.ranks.sum(geometry.weights.sum()))
+        self._moment = geometry.cell_moments(geometry.weights * targets)  # h_m
         self._operator = PairOperator(geometry, signs)
+
+    def identity(self) -> tuple[list[Any], list[Tensor | None]]:
+        """Values and tensors that tell this problem from others."""
+        values, tensors = super().identity()
+        return [*values, self.offset], [*tensors, self.targets]
 
     @property
     def trivial_bound(self) -> float:
@@ -61,7 +69,8 @@ class LeastSquares(Problem):
         return 2 / (self._total * rho)
 
     def _mean(self, values: Tensor) -> Tensor:
-        return (self.geometry.weights * values).sum(-1, keepdim=True) / self._total
+        total = (self.geometry.weights * values).sum(-1, keepdim=True)
+        return self.geometry.ranks.sum(total) / self._total
 
     def primal(self, pieces: Tensor) -> tuple[float, Tensor]:
         """Value of the max-affine functions with their constant refitted and each scaled for the best.
@@ -75,7 +84,8 @@ class LeastSquares(Problem):
         level = self._mean(self.targets)
         penalty = self.penalty.value(pieces[..., :-1])
         weighted = 2 / self._total * self.geometry.weights * centred
-        gram, linear = weighted @ centred.T, weighted @ (self.targets - level) - penalty
+        gram = self.geometry.ranks.sum(weighted @ centred.T)
+        linear = self.geometry.ranks.sum(weighted @ (self.targets - level)) - penalty
         best_value, best_scale = torch.inf, torch.zeros_like(penalty)
         everyone = range(self.n_sets)
         for kept in chain.from_iterable(combinations(everyone, size) for size in range(self.n_sets + 1)):
@@ -94,7 +104,10 @@ class LeastSquares(Problem):
 
     def bound(self, multipliers: tuple[Multipliers, ...], pieces: Tensor, nu: Tensor, *, repairs: int) -> float:
         """The best dual value among the multipliers as they are and after each repair."""
-        limit = PAIRS_PER_POINT * self.geometry.n_points
+        each = PAIRS_PER_POINT
+        if not self.geometry.own_piece:
+            each = min(each, max(LEAST_PAIRS_PER_POINT, self.geometry.n_pieces // PIECES_PER_PAIR))
+        limit = each * self.geometry.n_points
         return self.bound_of_pairs(tuple(m.pairs(limit) for m in multipliers), pieces, nu, repairs=repairs)
 
     def bound_of_pairs(self, pairs: tuple[Pairs, ...], pieces: Tensor, nu: Tensor, *, repairs: int) -> float:
@@ -104,9 +117,9 @@ class LeastSquares(Problem):
         theta = self.curvature * (self.targets - fitted)
         point = DualPoint(pairs, theta)
         best = self._value(point)
-        if not any(len(p.values) for p in pairs):
+        mass = self.geometry.ranks.sum(torch.stack([p.values.sum() for p in pairs]).mean())
+        if not mass > 0:
             return best
-        mass = torch.stack([p.values.sum() for p in pairs]).mean()
         flexibility = (mass / self._total) * self.geometry.weights
         for _ in range(repairs):
             point = repair(self._operator, point, nu, flexibility, CG_STEPS)
@@ -115,6 +128,7 @@ class LeastSquares(Problem):
 
     def _value(self, point: DualPoint) -> float:
         mass = point.theta.abs().sum() + 2 * torch.stack([p.values.sum() for p in point.pairs]).sum()
+        mass = self.geometry.ranks.sum(mass)
         return self.dual_value(self._operator.stationarity(point), point.theta, mass)
 
     @property
@@ -129,9 +143,7 @@ class LeastSquares(Problem):
         """Bound from multipliers (Q, K, n) of all constraints."""
         geometry, lifted = self.geometry, self.geometry.lifted
         each = zip(self.signs, multipliers, strict=True)
-        stationarity = [
-            mu @ lifted - geometry.cell_sum((mu.sum(0) + sign * theta)[:, None] * lifted) for sign, mu in each
-        ]
+        stationarity = [mu @ lifted - geometry.cell_moments(mu.sum(0) + sign * theta) for sign, mu in each]
         return self.dual_value(torch.stack(stationarity), theta, theta.abs().sum() + 2 * multipliers.sum())
 
     def dual_value(self, stationarity: Tensor, theta: Tensor, mass: Tensor) -> float:
@@ -146,13 +158,13 @@ class LeastSquares(Problem):
         lacking = (signs * stationarity[..., -1]).mean(0) / geometry.cell_sum(weights).clamp_min(1e-300)
         shift = weights * geometry.at_cells(lacking)
         theta = theta + shift
-        stationarity = stationarity - signs[..., None] * geometry.cell_sum(shift[:, None] * geometry.lifted)
+        stationarity = stationarity - signs[..., None] * geometry.cell_moments(shift)
         if self.n_sets > 1:  # what is left of one set is the opposite of what is left of the other
             stationarity = torch.stack([self._tree.level_out(s) for s in stationarity])
-        rounding = rounding_of(mass, geometry.lifted)
+        rounding = rounding_of(mass, geometry.largest_entry)
         norm = torch.stack([self.penalty.dual_norm(-s[:, :-1], rounding) for s in stationarity]).amax()
-        linear = (theta * self.targets).sum()
-        quadratic = self._total / 2 * (theta.square() / weights).sum()
+        linear = geometry.ranks.sum((theta * self.targets).sum())
+        quadratic = self._total / 2 * geometry.ranks.sum((theta.square() / weights).sum())
         scale = torch.minimum(1 / norm, linear / quadratic.clamp_min(1e-300))
         value = float(scale * linear - scale.square() * quadratic / 2) if linear > 0 else 0.0
         return value + self.offset

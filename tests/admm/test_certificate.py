@@ -129,21 +129,28 @@ def test_levelling_out_adds_only_multipliers():
     assert residual < 1e-8
 
 
-@pytest.mark.parametrize("elements", [40, 1 << 22])  # a few pieces at a time, and all at once
-def test_pairs_are_valued_alike_by_products_and_one_by_one(elements, monkeypatch):
+@pytest.mark.parametrize("elements", [40, 1 << 22])  # a few pairs at a time, and all at once
+def test_sums_over_pairs_are_the_same_compiled_and_by_torch(elements, monkeypatch):
     problem = to_problem(random_program(3, n=(30, 31), d=(3, 4), cells=True))
     geometry = problem.geometry
-    chosen = torch.rand(geometry.n_pieces, geometry.n_points, generator=torch.Generator().manual_seed(0)) < 0.3
+    generator = torch.Generator().manual_seed(0)
+    chosen = torch.rand(geometry.n_pieces, geometry.n_points, generator=generator) < 0.3
     chosen[1] = False  # a piece without any
     rows, columns = chosen.nonzero().T
-    pairs = Pairs(rows, columns, torch.ones(len(rows), dtype=torch.float64))
-    pieces = torch.randn(geometry.n_pieces, geometry.dimension + 1, dtype=torch.float64)
-    operator = PairOperator(geometry, (1,))
+    flow = torch.rand(len(rows), dtype=torch.float64, generator=generator)
+    pairs = Pairs(rows, columns, flow)
+    pieces = torch.randn(geometry.n_pieces, geometry.dimension + 1, dtype=torch.float64, generator=generator)
     monkeypatch.setattr(certificate, "GATHER_ELEMENTS", elements)
+    point = certificate.DualPoint((pairs,), torch.rand(geometry.n_points, dtype=torch.float64, generator=generator))
     found = []
-    for share in (0.0, 1.0):
-        monkeypatch.setattr(certificate, "DENSE_SHARE", share)
-        found.append(operator.excess(pairs, pieces))
+    for compiled in (True, False):
+        operator = PairOperator(geometry, (1,))
+        operator.compiled = compiled
+        blocks = operator.diagonal_blocks(point, geometry.weights)
+        diagonal = operator.diagonal(point, geometry.weights)
+        torch.testing.assert_close(blocks.diagonal(dim1=-2, dim2=-1), diagonal, rtol=1e-12, atol=1e-12)
+        found.append((operator.excess(pairs, pieces), operator.stationarity(point), blocks))
     expected = (pieces @ geometry.lifted.T - geometry.fitted(pieces))[rows, columns]
-    for values in found:
-        torch.testing.assert_close(values, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found[0][0], expected, rtol=1e-12, atol=1e-12)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)

@@ -199,3 +199,33 @@ def test_the_torch_path_stays_on_its_device(n_pieces, kind, monkeypatch):
         for _ in range(3):
             work.step()
     assert work.pieces.device.type == "meta"
+
+
+@pytest.mark.parametrize("kernel_type", [FusedKernel, TiledKernel])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_moments_of_a_state_are_those_of_the_step_that_led_to_it(kernel_type, weighted):
+    geometry = geometry_of(70, 5, 11)
+    kernel = kernel_type(geometry, torch.float32, margins_of(geometry) if weighted else None)
+    kernel.start(0.7)
+    state = kernel.new_state()
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(3):
+        pieces = torch.randn(11, 6, dtype=torch.float64, generator=generator)
+        after = kernel.advance(state, pieces, geometry.fitted(pieces), 1.7)
+    before = state.clone()
+    again = kernel.moments(state)
+    assert torch.equal(state, before)
+    assert torch.equal(again.products, after.products)
+    assert torch.equal(again.column_sums, after.column_sums)
+
+
+def test_sums_over_cells_are_the_same_compiled_and_by_torch():
+    geometry = geometry_of(50, 3, 7)
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(50, dtype=torch.float64, generator=generator)
+    pieces = torch.randn(7, 4, dtype=torch.float64, generator=generator)
+    expected = geometry.cell_sum(values[:, None] * geometry.lifted)
+    torch.testing.assert_close(geometry.cell_moments(values), expected)
+    outer = geometry.lifted[:, :, None] * geometry.lifted[:, None, :]
+    torch.testing.assert_close(geometry.cell_grams(values), geometry.cell_sum(values[:, None, None] * outer))
+    torch.testing.assert_close(geometry.fitted(pieces), (pieces[geometry.cells] * geometry.lifted).sum(1))

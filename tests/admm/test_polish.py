@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from bregnet.admm import polish
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.kernels import TiledKernel
 from bregnet.admm.normal import NormalEquations
@@ -61,3 +62,34 @@ def test_curvature_makes_every_piece_strictly_the_largest(noise):
     own = values.diagonal().clone()
     values.fill_diagonal_(-torch.inf)
     assert (own > values.amax(1)).all()
+
+
+def test_the_tightest_points_are_chosen_where_there_are_many(monkeypatch):
+    geometry = geometry_of(400, 2, 9)
+    pieces = tangents_of_a_bowl(geometry, 0.05)
+    assert polish.tightest(geometry, pieces) is geometry
+    monkeypatch.setattr(polish, "SUBSET_ELEMENTS", 9 * 60)
+    some = polish.tightest(geometry, pieces)
+    assert 30 <= some.n_points <= 60
+    assert some.n_pieces == 9
+    values = geometry.lifted @ pieces.T
+    own = values[torch.arange(400), geometry.cells]
+    values[torch.arange(400), geometry.cells] = -torch.inf
+    lead = own - values.amax(1)
+    chosen = lead.sort().values[: some.n_points]
+    there = some.lifted @ pieces.T
+    own = there[torch.arange(some.n_points), some.cells]
+    there[torch.arange(some.n_points), some.cells] = -torch.inf
+    torch.testing.assert_close((own - there.amax(1)).sort().values, chosen)
+    monkeypatch.setattr(polish, "SUBSET_ELEMENTS", 1)
+    assert polish.tightest(geometry, pieces).n_points <= 400 // polish.SUBSET_SHARE + 1
+    assert polish.tightest(geometry_of(40, 2), tangents_of_a_bowl(geometry_of(40, 2), 0.0)).n_points == 40
+
+
+def test_polishing_the_tightest_points_mends_most_of_the_others(monkeypatch):
+    monkeypatch.setattr(polish, "SUBSET_ELEMENTS", 9 * 150)
+    geometry = geometry_of(400, 2, 9)
+    pieces = tangents_of_a_bowl(geometry, 0.1)
+    after = polished(polish.tightest(geometry, pieces), pieces)
+    before = (excesses(geometry, pieces) > VIOLATION).sum()
+    assert (excesses(geometry, after) > VIOLATION).sum() < 0.5 * before

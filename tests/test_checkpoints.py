@@ -1,0 +1,169 @@
+import json
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from bregnet import PBDL, Checkpoint, ConvexRegressor, UnreadableFileError, checkpoints
+from tests.scale_jobs import data, model, summary
+
+ROOT = Path(__file__).parent.parent
+quiet = pytest.mark.filterwarnings("ignore:.*not converged:sklearn.exceptions.ConvergenceWarning")
+
+
+def run(*arguments, n_processes=1, **kwargs):
+    several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_processes)]
+    command = [sys.executable, *(several if n_processes > 1 else []), "-m", "tests.scale_jobs", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300, **kwargs)
+
+
+class InterruptedFitError(Exception):
+    pass
+
+
+def stops_at(iteration):
+    def callback(check):
+        if check.iteration >= iteration:
+            raise InterruptedFitError
+
+    return callback
+
+
+@quiet
+@pytest.mark.parametrize("learner", ["PBDL", "ConvexRegressor", "DCRegressor"])
+@pytest.mark.parametrize("n_pieces", [120, None])
+def test_an_interrupted_fit_ends_as_if_it_had_not_been(learner, n_pieces, tmp_path):
+    X, y = data(learner, 200)
+    settings = {"n_pieces": n_pieces, "max_iter": 120, "tol": 1e-3}
+    expected = summary(model(learner).set_params(**settings).fit(X, y))
+    kept = Checkpoint(tmp_path / "kept", seconds=0)
+    with pytest.raises(InterruptedFitError):
+        model(learner).set_params(**settings, checkpoint=kept, callback=stops_at(50)).fit(X, y)
+    latest = json.loads((tmp_path / "kept" / "latest.json").read_text())
+    assert 25 <= latest["iteration"] <= 50
+    resumed = model(learner).set_params(**settings, checkpoint=kept).fit(X, y)
+    assert summary(resumed) == expected
+
+
+@quiet
+def test_without_a_seed_the_cells_of_the_checkpoint_are_used(tmp_path):
+    X, y = data("ConvexRegressor", 200)
+    kept = Checkpoint(tmp_path, seconds=0)
+    seen = []
+    settings = {"random_state": None, "n_pieces": 12, "tol": 1e-3, "max_iter": 60}
+    with pytest.raises(InterruptedFitError):
+        model("ConvexRegressor", checkpoint=kept).set_params(**settings, callback=stops_at(50)).fit(X, y)
+    for _ in range(2):
+        seen.append(summary(model("ConvexRegressor", checkpoint=kept).set_params(**settings).fit(X, y)))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("learner", ["PBDL", "DCRegressor"])
+def test_a_killed_fit_is_resumed_to_the_same_result(learner, tmp_path):
+    assert run(learner, tmp_path / "expected").returncode == 0
+    killed = run(learner, tmp_path / "out", "--checkpoint", tmp_path / "kept", "--die-at", 75)
+    assert killed.returncode == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    assert run(learner, tmp_path / "out", "--checkpoint", tmp_path / "kept").returncode == 0
+    assert (tmp_path / "out").read_text() == (tmp_path / "expected").read_text()
+
+
+@pytest.mark.parametrize("number", [5, 6])  # the fifth is of a state, the sixth of the note that names the latest
+def test_a_kill_while_writing_leaves_the_checkpoint_before(number, tmp_path):
+    assert run("PBDL", tmp_path / "expected").returncode == 0
+    killed = run("PBDL", tmp_path / "out", "--checkpoint", tmp_path / "kept", "--die-while-writing", number)
+    assert killed.returncode == -signal.SIGKILL
+    latest = json.loads((tmp_path / "kept" / "latest.json").read_text())
+    assert latest["iteration"] == 10  # the second of them
+    header, tensors = checkpoints.Keeper(Checkpoint(tmp_path / "kept"))._found
+    assert header["at"]["iteration"] == 10
+    assert tensors["slacks.0"].isfinite().all()
+    assert run("PBDL", tmp_path / "out", "--checkpoint", tmp_path / "kept").returncode == 0
+    assert (tmp_path / "out").read_text() == (tmp_path / "expected").read_text()
+
+
+@pytest.fixture
+def written(tmp_path):
+    X, y = data("ConvexRegressor", 80)
+    kept = Checkpoint(tmp_path / "kept", seconds=0)
+    with pytest.raises(InterruptedFitError):
+        ConvexRegressor(1e-3, n_pieces=9, random_state=0, tol=1e-4, checkpoint=kept, callback=stops_at(50)).fit(X, y)
+    return X, y, kept
+
+
+def test_other_data_or_parameters_are_refused(written):
+    X, y, kept = written
+    same = {"n_pieces": 9, "random_state": 0, "tol": 1e-4, "checkpoint": kept}
+    for alpha, changed, more in ((2e-3, X, {}), (1e-3, X + np.eye(80, 4), {}), (1e-3, X, {"monotone": 1})):
+        with pytest.raises(ValueError, match=r"checkpoint must be for the same data and parameters, got '.*kept'"):
+            ConvexRegressor(alpha, **same, **more).fit(changed, y)
+    with pytest.raises(ValueError, match="checkpoint must be for the same data and parameters"):
+        ConvexRegressor(1e-3, **same).fit(X[:-1], y[:-1])
+    again = Checkpoint(kept.path, resume=False)
+    ConvexRegressor(2e-3, n_pieces=9, random_state=0, checkpoint=again).fit(X, y)
+
+
+def test_damaged_checkpoints_are_told(written):
+    X, y, kept = written
+    folder = Path(kept.path)
+    make = ConvexRegressor(1e-3, n_pieces=9, random_state=0, tol=1e-4, checkpoint=kept)
+    (file,) = folder.glob("iteration-*/*.safetensors")
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UnreadableFileError, match="damaged"):
+        clone(make).fit(X, y)
+    file.unlink()
+    with pytest.raises(UnreadableFileError, match="missing"):
+        clone(make).fit(X, y)
+    file.write_bytes(whole)
+    note = folder / "latest.json"
+    for text in ("", "{}", '{"iteration": "x", "ranks": 1}', "[1]"):
+        before = note.read_text()
+        note.write_text(text)
+        with pytest.raises(UnreadableFileError, match="does not name a checkpoint"):
+            clone(make).fit(X, y)
+        note.write_text(before)
+    note.write_text(note.read_text().replace('"ranks": 1', '"ranks": 2'))
+    with pytest.raises(ValueError, match="as many processes as wrote it, got 1 for the 2"):
+        clone(make).fit(X, y)
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_end_the_fit(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "write_tensors", full)
+    X, y = data("ConvexRegressor", 80)
+    kept = Checkpoint(tmp_path, seconds=0)
+    with pytest.warns(UserWarning, match=r"could not be written.*No space left"):
+        fitted = ConvexRegressor(n_pieces=9, random_state=0, checkpoint=kept).fit(X, y)
+    assert list(tmp_path.iterdir()) == []
+    assert summary(fitted) == summary(ConvexRegressor(n_pieces=9, random_state=0).fit(X, y))
+
+
+def test_only_the_latest_checkpoint_is_kept(tmp_path):
+    X, y = data("PBDL", 100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        PBDL(n_pieces=30, max_iter=60, checkpoint=Checkpoint(tmp_path, seconds=0), random_state=0).fit(X, y)
+    assert len(list(tmp_path.glob("iteration-*"))) == 1
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("value", [3, Checkpoint("x", seconds=-1), Checkpoint("x", resume="yes"), b"x"])
+def test_wrong_checkpoints_are_refused(value):
+    with pytest.raises((TypeError, ValueError), match="checkpoint"):
+        ConvexRegressor(checkpoint=value).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 4.0])
+
+
+def test_rounds_of_reassignment_keep_no_checkpoint(tmp_path):
+    X, y = data("ConvexRegressor", 80)
+    with pytest.raises(ValueError, match="reassign must be 0 where a checkpoint is kept, got 2"):
+        ConvexRegressor(n_pieces=9, reassign=2, checkpoint=tmp_path).fit(X, y)
+    with pytest.raises(ValueError, match="checkpoint must be None for partial_fit"):
+        ConvexRegressor(n_pieces=9, checkpoint=tmp_path).partial_fit(X, y)

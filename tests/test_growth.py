@@ -1,0 +1,124 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from bregnet import PBDL, ConvexRegressor, DCRegressor
+from bregnet.admm.growth import known_places, nearest_cells
+from tests.scale_jobs import data
+
+quiet = pytest.mark.filterwarnings("ignore:.*not converged:sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.mark.parametrize("n_pieces", [None, 20])
+@pytest.mark.parametrize(
+    ("learner", "kind"), [(ConvexRegressor, "ConvexRegressor"), (DCRegressor, "DCRegressor"), (PBDL, "PBDL")]
+)
+def test_more_rows_lead_to_the_optimum_of_all(learner, kind, n_pieces):
+    X, y = data(kind, 90)
+    settings = {"alpha": 0.05, "n_pieces": n_pieces, "tol": 0.02, "random_state": 0}
+    grown = learner(**settings)
+    for part in np.array_split(np.arange(len(X)), 3):
+        grown.partial_fit(X[part], y[part])
+    cold = learner(**settings).fit(X, y)
+    if n_pieces is None:  # the same program but for units: each optimum is within the other's bounds, nearly
+        assert grown.result_.objective >= 0.9 * cold.result_.dual_bound
+        assert grown.result_.dual_bound <= 1.1 * cold.result_.objective
+    else:
+        assert grown.result_.objective <= 1.25 * cold.result_.objective
+    assert grown.result_.converged
+
+
+@quiet
+@pytest.mark.parametrize("n_pieces", [None, 8])
+def test_the_state_of_known_rows_is_kept(n_pieces, monkeypatch):
+    X, y = data("ConvexRegressor", 60)
+    model = ConvexRegressor(1e-2, n_pieces=n_pieces, max_iter=30, random_state=0).partial_fit(X[:50], y[:50])
+    before = model._warm
+    starts = []
+    solve = ConvexRegressor._solve
+
+    def spied(self, problem, options, state, keeper):
+        starts.append((problem.geometry, [w.clone() for w in state.slacks], state.slopes.clone()))
+        return solve(self, problem, options, state, keeper)
+
+    monkeypatch.setattr(ConvexRegressor, "_solve", spied)
+    old = before.state.slacks[0].clone(), before.state.slopes.clone(), before.geometry
+    model.partial_fit(X[50:], y[50:])
+    ((geometry, (w,), slopes),) = starts
+    place = known_places(old[2].lifted, geometry.lifted)
+    known = torch.nonzero(place >= 0).squeeze(1)
+    assert len(known) == old[2].n_points
+    rows = known if n_pieces is None else torch.arange(geometry.n_pieces)
+    from_rows = place[known] if n_pieces is None else rows
+    torch.testing.assert_close(w[rows][:, known], old[0][from_rows][:, place[known]], rtol=0, atol=0)
+    torch.testing.assert_close(slopes[:, rows], old[1][:, from_rows], rtol=0, atol=0)
+    assert geometry.cells[known].tolist() == (
+        known.tolist() if n_pieces is None else old[2].cells[place[known]].tolist()
+    )
+    fresh = torch.nonzero(place < 0).squeeze(1)
+    assert len(fresh) == 10
+    assert (w[:, fresh] <= 0).all()  # no multiplier yet
+
+
+@quiet
+def test_known_rows_count_again_and_classes_may_come_late():
+    X, y = data("PBDL", 80)
+    model = PBDL(n_pieces=12, max_iter=50, random_state=0)
+    early = y < 2
+    model.partial_fit(X[early], y[early])
+    assert list(model.classes_) == [0, 1]
+    model.partial_fit(X, y)
+    assert list(model.classes_) == [0, 1, 2]
+    counts = model._warm.geometry.weights
+    assert counts.sum() == early.sum() + len(X)
+
+
+@quiet
+def test_rows_survive_pickling_and_fit_begins_anew():
+    X, y = data("ConvexRegressor", 60)
+    model = ConvexRegressor(n_pieces=8, max_iter=30, random_state=0).partial_fit(X[:30], y[:30])
+    again = pickle.loads(pickle.dumps(model)).partial_fit(X[30:], y[30:])
+    assert again._warm.geometry.weights.sum() == 60
+    again.fit(X[:20], y[:20])
+    again.partial_fit(X[20:30], y[20:30])
+    assert again._warm.geometry.weights.sum() == 10
+
+
+@quiet
+def test_a_failed_call_leaves_what_was_there():
+    X, y = data("ConvexRegressor", 60)
+    model = ConvexRegressor(n_pieces=8, max_iter=30, random_state=0).partial_fit(X[:30], y[:30])
+    before = model.predict(X)
+    with pytest.raises(ValueError, match="4 features"):
+        model.partial_fit(X[:, :3], y)
+    model.set_params(alpha=-1)
+    with pytest.raises(ValueError, match="alpha"):
+        model.partial_fit(X[30:], y[30:])
+    np.testing.assert_array_equal(model.predict(X), before)
+    model.set_params(alpha=0.01).partial_fit(X[30:50], y[30:50])
+    assert model._warm.geometry.weights.sum() == 50
+
+
+@quiet
+def test_pieces_give_way_to_cells_when_points_are_many(monkeypatch):
+    X, y = data("ConvexRegressor", 60)
+    monkeypatch.setattr(ConvexRegressor, "_own_piece_points", 40)
+    monkeypatch.setattr(ConvexRegressor, "_auto_cells", 15)
+    model = ConvexRegressor(max_iter=30, random_state=0).partial_fit(X[:30], y[:30])
+    assert model._warm.geometry.own_piece
+    model.partial_fit(X[30:], y[30:])
+    assert model._warm.geometry.n_pieces <= 15
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_new_points_go_to_cells_of_their_class():
+    from bregnet.admm.geometry import Geometry
+
+    points = torch.tensor([[0.0], [1.0], [5.0], [6.0]], dtype=torch.float64)
+    geometry = Geometry.build(points, torch.ones(4, dtype=torch.float64), torch.tensor([0, 0, 1, 1]), 2)
+    new = torch.tensor([[0.2], [5.8], [5.9]], dtype=torch.float64)
+    assert nearest_cells(geometry, new).tolist() == [0, 1, 1]
+    allowed = torch.tensor([[False, True], [True, False], [False, False]])
+    assert nearest_cells(geometry, new, allowed).tolist() == [1, 0, 1]
