@@ -17,7 +17,7 @@ from bregnet._storage import MEMORY, Storage
 from bregnet.distributed import ALONE, Ranks
 from bregnet.partition import Merged, blocks
 
-WORK_BYTES = 100_000_000  # tiles, compiled code and the like, whatever the size
+WORK_BYTES = 50_000_000  # tiles, compiled code and the like, whatever the size
 CGROUP_FILES = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -215,7 +215,7 @@ def memory_need(
     state = each * n_sets * n_pieces * n_points
     points = (8 + each) * n_points * (n_features + 1)
     own_piece = n_pieces >= n_points
-    per_point = 150 + 24 * n_sets * (60 if own_piece else min(60, max(12, n_pieces // 20)))
+    per_point = 150 + 24 * n_sets * (60 if own_piece else min(60, max(10, n_pieces // 40)))
     if polished:
         per_point = 150 + 8 * (n_pieces if own_piece else n_pieces // 8)
     factors = 8 * 4 * n_pieces * (n_features + 1) ** (1 if own_piece else 2)

@@ -38,7 +38,7 @@ from bregnet.partition import merge_duplicates
 from bregnet.problems.bregman import BregmanLearning, Labels, Pairs, Supervision, Triplets
 
 CALIBRATION_PAIRS = 250_000  # of observations, at most, to set the threshold by
-PAIR_ELEMENTS = 1 << 24  # of their features that are held at once
+PAIR_ELEMENTS = 1 << 20  # of their features that are held at once
 
 
 @dataclass(frozen=True)

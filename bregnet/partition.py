@@ -12,8 +12,8 @@ from sklearn.utils import check_random_state
 FEW_POINTS = 20_000  # up to here duplicates are found by sorting rows, and cells by k-means on all points
 SAMPLES_A_CELL = 100  # beyond, by k-means on a sample
 CELLS_A_CLASS = 2  # below, on average, classes are too many to be cut one by one
-NEAREST_ELEMENTS = 1 << 21  # distances held at once
-BLOCK_ELEMENTS = 1 << 20  # numbers of X held at once
+NEAREST_ELEMENTS = 1 << 18  # distances held at once
+BLOCK_ELEMENTS = 1 << 17  # numbers of X held at once
 
 
 class Merged(NamedTuple):
@@ -144,8 +144,11 @@ def nearest_centre(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """The number of the nearest centre for every point, some points at a time."""
     halves = np.square(centres).sum(1) / 2
     step = max(1, NEAREST_ELEMENTS // len(centres))
-    starts = range(0, len(points), step)
-    return np.concatenate([(halves - points[at : at + step] @ centres.T).argmin(1) for at in starts])
+    out = np.empty(len(points), dtype=np.int64)
+    for start in range(0, len(points), step):
+        part = slice(start, start + step)
+        out[part] = (halves - points[part] @ centres.T).argmin(1)
+    return out
 
 
 def _shares(sizes: np.ndarray, total: int) -> np.ndarray:

@@ -101,11 +101,21 @@ class PairOperator:
         each = zip(self.signs, point.pairs, strict=True)
         return torch.stack([self.balance(pairs, pairs.values, sign * point.theta) for sign, pairs in each])
 
-    def respond(self, point: DualPoint, flexibility: Tensor, pieces: Tensor) -> DualPoint:
-        """How multipliers move along `pieces` (Q, K, d + 1): each in proportion to its own size."""
-        moves = [self.excess(p, u).mul_(p.values) for p, u in zip(point.pairs, pieces, strict=True)]
+    def response(self, point: DualPoint, flexibility: Tensor, pieces: Tensor) -> Tensor:
+        """Stationarity (Q, K, d + 1) of how multipliers move along `pieces`: each in proportion to its own size."""
+        theta = self._moved_theta(flexibility, pieces)
+        each = zip(self.signs, point.pairs, pieces, strict=True)
+        return torch.stack([self.balance(p, self.excess(p, u).mul_(p.values), sign * theta) for sign, p, u in each])
+
+    def moved(self, point: DualPoint, flexibility: Tensor, pieces: Tensor) -> DualPoint:
+        """The multipliers after that move, none of them negative or much larger than before."""
+        each = zip(point.pairs, pieces, strict=True)
+        values = [self.excess(p, u).clamp_(-1, LARGEST_GROWTH).add_(1).mul_(p.values) for p, u in each]
+        return point.with_values(values, point.theta + self._moved_theta(flexibility, pieces))
+
+    def _moved_theta(self, flexibility: Tensor, pieces: Tensor) -> Tensor:
         fitted = torch.stack([s * self.geometry.fitted(u) for s, u in zip(self.signs, pieces, strict=True)])
-        return point.with_values(moves, -flexibility * fitted.sum(0))
+        return -flexibility * fitted.sum(0)
 
     def diagonal(self, point: DualPoint, flexibility: Tensor) -> Tensor:
         """The diagonal (Q, K, d + 1) of the map from pieces to the stationarity of their response."""
@@ -169,7 +179,7 @@ def repair(operator: PairOperator, point: DualPoint, nu: Tensor, flexibility: Te
     direction = scaled = precondition(residual)
     energy = (residual * scaled).sum()
     for _ in range(n_steps):
-        change = operator.stationarity(operator.respond(point, flexibility, direction)) + ridge * direction
+        change = operator.response(point, flexibility, direction) + ridge * direction
         length = energy / (direction * change).sum().clamp_min(TINY)
         pieces = pieces + length * direction
         residual = residual - length * change
@@ -177,9 +187,4 @@ def repair(operator: PairOperator, point: DualPoint, nu: Tensor, flexibility: Te
         previous, energy = energy, (residual * scaled).sum()
         direction = scaled + (energy / previous.clamp_min(TINY)) * direction
 
-    moved = operator.respond(point, flexibility, pieces)
-    values = [
-        p.values + m.values.clamp_min(-p.values).clamp_max(LARGEST_GROWTH * p.values)
-        for p, m in zip(point.pairs, moved.pairs, strict=True)
-    ]
-    return point.with_values(values, point.theta + moved.theta)
+    return operator.moved(point, flexibility, pieces)

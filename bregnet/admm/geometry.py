@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from bregnet._storage import MEMORY, Storage
 from bregnet.distributed import ALONE, Ranks
 
-TILE_ELEMENTS = 1 << 21  # piece values held at once
+CPU_TILE, GPU_TILE = 1 << 18, 1 << 22  # piece values held at once: what fits a cache, or keeps all cores busy
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ class Geometry:
         """The points without the trailing 1, (n, d)."""
         return self.lifted[:, :-1]
 
+    @property
+    def tile_elements(self) -> int:
+        """Piece values that are held at once."""
+        return CPU_TILE if self.lifted.device.type == "cpu" else GPU_TILE
+
     @cached_property
     def centres(self) -> Tensor:
         """Mean point of each cell, (K, d); 0 for a cell without points."""
@@ -111,7 +117,7 @@ class Geometry:
 
             fused.cell_grams(weights.contiguous().numpy(), lifted.numpy(), self.cells.numpy(), out.numpy())
             return self.ranks.sum(out)
-        step = max(1, TILE_ELEMENTS // size**2)
+        step = max(1, self.tile_elements // size**2)
         for start in range(0, len(lifted), step):
             part = slice(start, start + step)
             outer = (weights[part, None] * lifted[part])[:, :, None] * lifted[part, None, :]
@@ -134,9 +140,16 @@ class Geometry:
 
     def largest(self, pieces: Tensor) -> tuple[Tensor, Tensor]:
         """max_k u_k.xh_j at every point and the piece that attains it, (n,) each, some points at a time."""
-        step = max(1, TILE_ELEMENTS // len(pieces))
-        parts = [(part @ pieces.T).max(1) for part in self.lifted.split(step)]
-        return torch.cat([values for values, _ in parts]), torch.cat([index for _, index in parts])
+        # what lasts is made before the tiles: between them, it would keep the memory of each from being used again
+        values, index = torch.empty_like(self.weights), torch.empty_like(self.cells)
+        for part in self.tiles(len(pieces)):
+            torch.max(self.lifted[part] @ pieces.T, 1, out=(values[part], index[part]))
+        return values, index
+
+    def tiles(self, n_pieces: int) -> Iterator[slice]:
+        """Points, some at a time, for so many pieces."""
+        step = max(1, self.tile_elements // n_pieces)
+        return (slice(start, min(start + step, self.n_points)) for start in range(0, self.n_points, step))
 
     @classmethod
     def build(

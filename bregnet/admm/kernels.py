@@ -21,7 +21,8 @@ from torch import Tensor
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.margins import Margins, pulled
 
-TILE_ELEMENTS = 1 << 20  # entries of the state that the torch kernel handles at once
+TILE_ELEMENTS = 1 << 18  # entries of the state that rare passes, and the torch kernel, handle at once on a CPU
+GPU_TILES = 16  # as many times more on a GPU
 FUSED_MAX_DIMENSION = 64  # beyond, matrix products win over the fused loop
 SINGLE_THREAD_WORK = 12_000_000  # entries times features below which handing work to a thread costs more than it saves
 
@@ -85,7 +86,8 @@ class Kernel(ABC):
         self._geometry = geometry
         self.dtype = dtype
         self._device = geometry.lifted.device
-        self._tile = max(1, TILE_ELEMENTS // geometry.n_points)
+        elements = TILE_ELEMENTS if self._device.type == "cpu" else GPU_TILES * TILE_ELEMENTS
+        self._tile = max(1, elements // geometry.n_points)
         self._margins = margins
         self.start(1.0)
 

@@ -13,13 +13,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from bregnet.admm.geometry import TILE_ELEMENTS, Geometry
+from bregnet.admm.geometry import Geometry
 from bregnet.admm.kernels import Kernel
 from bregnet.admm.normal import Factor, pull
 
 STEPS_BETWEEN = 20  # looks at what is still violated
 VIOLATION = 1e-11  # taken as none
-SUBSET_ELEMENTS = 1 << 22  # entries of the state beyond which only the tightest points are looked at
+SUBSET_ELEMENTS = 1 << 21  # entries of the state beyond which only the tightest points are looked at
 SUBSET_SHARE = 8  # but this part of them at least
 MARGIN_BINS = 4096
 STRICTNESS = 1e-7  # curvature that makes every piece the strictly largest at its point
@@ -50,13 +50,11 @@ def tightest(geometry: Geometry, pieces: Tensor) -> Geometry:
 
 def _leads(geometry: Geometry, pieces: Tensor) -> Tensor:
     """By how much the point's own piece exceeds the largest other one, at every point, (n,)."""
-    step = max(1, TILE_ELEMENTS // len(pieces))
-    out = []
-    for lifted, cells in zip(geometry.lifted.split(step), geometry.cells.split(step), strict=True):
-        values = lifted @ pieces.T
-        own = values.gather(1, cells[:, None]).squeeze(1)
-        out.append(own - values.scatter_(1, cells[:, None], -torch.inf).amax(1))
-    return torch.cat(out)
+    out = torch.empty_like(geometry.weights)
+    for part in geometry.tiles(len(pieces)):
+        values, cells = geometry.lifted[part] @ pieces.T, geometry.cells[part, None]
+        out[part] = values.gather(1, cells).squeeze(1) - values.scatter_(1, cells, -torch.inf).amax(1)
+    return out
 
 
 def keep_points(
@@ -96,7 +94,7 @@ def _resting(geometry: Geometry, kernel: Kernel, pieces: Tensor) -> Tensor:
     """The state without multipliers whose slacks are those of the pieces, where they are not negative."""
     state = kernel.new_state()
     fitted = geometry.fitted(pieces)
-    step = max(1, TILE_ELEMENTS // geometry.n_points)
+    step = max(1, geometry.tile_elements // geometry.n_points)
     for start in range(0, len(pieces), step):
         rows = slice(start, start + step)
         state[rows] = (pieces[rows] @ geometry.lifted.T - fitted).clamp_max_(0).to(state.dtype)
@@ -111,7 +109,7 @@ def strictly_convex(geometry: Geometry, pieces: Tensor) -> Tensor:
     points = geometry.points
     fitted, norms = geometry.fitted(pieces), points.square().sum(1)
     eps = torch.zeros((), dtype=points.dtype, device=points.device)
-    step = max(1, TILE_ELEMENTS // len(pieces))
+    step = max(1, geometry.tile_elements // len(pieces))
     for start in range(0, len(points), step):
         part = slice(start, start + step)
         over = geometry.lifted[part] @ pieces.T - fitted[part, None]

@@ -31,18 +31,23 @@ class Multipliers(ABC):
 
     def pairs(self, limit: int) -> Pairs:
         """The positive ones, the largest of them where a tile has more than its share."""
-        found = []
+        out, size = None, 0
         for rows, tile in self.tiles():
-            index = torch.int32 if tile.device.type == "cpu" else torch.int64  # sparse products want 64 bits
+            if out is None:  # before anything else lasts, so that the memory of a tile serves the next
+                index = torch.int32 if tile.device.type == "cpu" else torch.int64  # sparse products want 64 bits
+                room = min(limit + self.n_pieces, self.n_pieces * tile.shape[1])
+                out = Pairs(*(torch.empty(room, dtype=kind, device=tile.device) for kind in (index, index, tile.dtype)))
             at = torch.nonzero(tile > 0)
             values = tile[at[:, 0], at[:, 1]]
             share = max(1, limit * len(tile) // self.n_pieces)
             if len(values) > share:
                 order = values.topk(share).indices.sort().values
                 at, values = at[order], values[order]
-            at = at.to(index)
-            found.append(Pairs(at[:, 0] + rows.start, at[:, 1].contiguous(), values))
-        return Pairs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+            here = slice(size, size + len(values))
+            out.rows[here], out.columns[here], out.values[here] = at[:, 0] + rows.start, at[:, 1], values
+            size = here.stop
+        assert out is not None
+        return Pairs(*(part[:size] for part in out))
 
     @abstractmethod
     def of_losses(self) -> Tensor:

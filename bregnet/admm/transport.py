@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bregnet.admm.geometry import Geometry
 
-DISTANCE_ELEMENTS = 1 << 22
+DISTANCE_ELEMENTS = 1 << 19
 
 
 def _nearest_before(centres: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bregnet.admm.entries import Entries, PairEntries, TripletEntries
-from bregnet.admm.geometry import TILE_ELEMENTS, Geometry
+from bregnet.admm.geometry import Geometry
 from bregnet.admm.margins import MARGIN, TRIPLET_MARGIN, Hinges, Margins
 from bregnet.admm.normal import NormalEquations
 from bregnet.admm.polish import strictly_convex
@@ -34,7 +34,7 @@ class Tangents:
         used = geometry.ranks.sum(counts) > 0
         self.active = (used.cumsum(0) - 1)[active]
         self.pieces = pieces[used]
-        self._lifted = geometry.lifted
+        self._lifted, self._tile = geometry.lifted, geometry.tile_elements
 
     def pairs(self, tangents: Tensor, points: Tensor) -> Tensor:
         """D(x_j, x_i) for lists of tangent points i and points j."""
@@ -47,7 +47,7 @@ class Tangents:
         if len(self.pieces) == 1:
             return False
         margin = TIE * (1 + self.values.abs().amax())
-        step = max(1, TILE_ELEMENTS // len(self.pieces))
+        step = max(1, self._tile // len(self.pieces))
         best = (torch.topk(part @ self.pieces.T, 2).values for part in self._lifted.split(step))
         return any(bool((two[:, 0] - two[:, 1] <= margin).any()) for two in best)
 
@@ -130,9 +130,7 @@ class Labels(Supervision):
         weights = self._weights(tangents.active, len(tangents.pieces))
         pull, push = weights.pull.T.contiguous(), weights.push.T.contiguous()
         total = torch.zeros_like(scales)
-        step = max(1, TILE_ELEMENTS // len(tangents.pieces))
-        for start in range(0, self._geometry.n_points, step):
-            part = slice(start, start + step)
+        for part in self._geometry.tiles(len(tangents.pieces)):
             divergence = tangents.tile(part)
             groups = self._groups[part]
             total += scales * (pull[groups] * divergence).sum()

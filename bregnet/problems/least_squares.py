@@ -18,8 +18,8 @@ from bregnet.admm.transport import PieceTree
 
 CG_STEPS = 30
 PAIRS_PER_POINT = 60  # multipliers that the certificate looks at, at most
-PIECES_PER_PAIR = 20  # with cells so few of them that they take much less memory than the state
-LEAST_PAIRS_PER_POINT = 12
+PIECES_PER_PAIR = 40  # with cells so few of them that they take much less memory than the state
+LEAST_PAIRS_PER_POINT = 10
 
 
 class LeastSquares(Problem):
