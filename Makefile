@@ -34,6 +34,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.search
 	$(BIN)/python -m benchmarks.clustering
 	$(BIN)/python -m benchmarks.selection
+	$(BIN)/python -m benchmarks.scale
 
 # the paper's tables, for hours; BREGNET_DATA names the folder of its sets
 paper: setup

@@ -6,7 +6,8 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,8 +22,9 @@ from tqdm.auto import tqdm
 
 from bregnet import _validation as check
 from bregnet import checkpoints
+from bregnet._arrays import Array
 from bregnet._preparing import MemoryNeed, Points, Standardisation, free_bytes, memory_need, readable
-from bregnet._storage import MEMORY, Scratch, Storage
+from bregnet._storage import MEMORY, Scratch, Storage, collected
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.growth import grown, known_places, nearest_cells
 from bregnet.admm.loop import FINE_TOLERANCE, Options, Solution, State
@@ -77,7 +79,7 @@ class _Rows:
 
     features: np.ndarray
     targets: np.ndarray
-    units: Standardisation | None = None
+    units: Standardisation
 
     def with_more(self, features: np.ndarray, targets: np.ndarray) -> _Rows:
         """All rows; the units stay, or the state would be for other coordinates."""
@@ -103,7 +105,7 @@ class Watch(Protocol):
         ...
 
 
-class SolverEstimator(BaseEstimator):
+class SolverEstimator(BaseEstimator, ABC):
     """An estimator whose fit is one run of the solver; subclasses have the constructor parameters named here."""
 
     alpha: float
@@ -178,7 +180,7 @@ class SolverEstimator(BaseEstimator):
         --------
         >>> from bregnet import ConvexRegressor
         >>> print(ConvexRegressor(n_pieces=300).memory_needed(100_000, 10))
-        282 MB (120 MB of them its state)
+        223 MB (120 MB of them its state)
         """
         n = check.integer_at_least("n_samples", n_samples, 1)
         return self._need(n, check.integer_at_least("n_features", n_features, 1), self._piece_count(n), current())
@@ -277,16 +279,59 @@ class SolverEstimator(BaseEstimator):
         if self.warm_start or self._seen is not None:
             self._warm = _Warm(geometry, solution.state, solution.last, self._piece_count(geometry.n_total))
 
-    def _more_rows(self, features: np.ndarray, targets: np.ndarray) -> _Rows:
-        """The rows of this and earlier calls of `partial_fit`."""
+    def fit_blocks(self, blocks: Iterable[tuple[Array, Array]]) -> Any:
+        """Fit to rows that come in blocks and need not fit into memory; they are collected in a file.
+
+        The file lies in the folder `scratch`, or where the system keeps its temporary files, and is gone afterwards.
+
+        Parameters
+        ----------
+        blocks : iterable of (X, y)
+            Rows and their targets, or their class labels.
+
+        Returns
+        -------
+        self : estimator
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import ConvexRegressor
+        >>> blocks = ((x, x[:, 0] ** 2) for x in np.split(np.linspace(-1, 1, 40)[:, None], 4))
+        >>> ConvexRegressor(1e-3).fit_blocks(blocks).gap_ <= 0.01
+        True
+        """
+        return self.fit(*collected(blocks, self.scratch))
+
+    @abstractmethod
+    def fit(self, X: Array, y: Array) -> Any:
+        """Fit to rows and their targets or labels."""
+
+    @abstractmethod
+    def _fit(self, features: np.ndarray, targets: np.ndarray, units: Standardisation | None = None) -> Any:
+        """Fit to checked rows, in given units if any."""
+
+    @abstractmethod
+    def _units(self, features: np.ndarray, targets: np.ndarray) -> Standardisation:
+        """The units of a fit to these rows."""
+
+    def _fit_more(self, features: np.ndarray, targets: np.ndarray) -> Any:
+        """Fit to these rows and those of earlier calls of `partial_fit`."""
         if current().size > 1:
             raise ValueError("partial_fit must run in one process, got several that share the points")
         if checkpoints.checked(self.checkpoint) is not None:
             raise ValueError("checkpoint must be None for partial_fit, whose rows change")
-        if self._seen is None:
-            self._warm = None
-            return _Rows(features, targets)
-        return self._seen.with_more(features, targets)
+        before = self._seen
+        if before is None:
+            self._warm, rows = None, _Rows(features, targets, self._units(features, targets))
+        else:
+            rows = before.with_more(features, targets)
+        self._seen = rows
+        try:
+            return self._fit(rows.features, rows.targets, rows.units)
+        except BaseException:
+            self._seen = before
+            raise
 
     def _record(self, result: Result) -> None:
         """Store how the fit went, and warn who called the library where it did not end well."""

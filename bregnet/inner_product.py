@@ -13,6 +13,7 @@ from bregnet import _validation as check
 from bregnet._arrays import Array
 from bregnet.engines.gallery import Gallery
 from bregnet.engines.lift import Lift, Queries
+from bregnet.engines.vectors import LIFTED
 
 FLOOR = 1e-3  # added to covariances, as a share of their mean eigenvalue
 
@@ -127,11 +128,13 @@ class InnerProductForm:
         if len(gallery) == 0:
             raise ValueError("the index is empty: add items before handing them to a store")
         lift, symmetry = Lift.of(gallery), None
-        vectors = lift.items(gallery.points)
+        parts = (lift.items(part) for part in gallery.points.split(LIFTED))
         if symmetric:
+            vectors = torch.cat(list(parts))
             symmetry = Symmetry.of(vectors, _like_queries(lift, gallery))
-            vectors = symmetry.items(vectors)
-        return cls(vectors.float().cpu().numpy(), gallery.ids.cpu().numpy().copy(), lift, symmetry)
+            parts = (symmetry.items(part) for part in vectors.split(LIFTED))
+        items = torch.cat([part.float().cpu() for part in parts])
+        return cls(items.numpy(), gallery.ids.cpu().numpy().copy(), lift, symmetry)
 
     def __repr__(self) -> str:
         shape = f"{len(self)} items of width {self.width}"

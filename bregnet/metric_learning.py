@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +20,6 @@ from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
 from bregnet._estimator import SolverEstimator
 from bregnet._preparing import Points, Standardisation
-from bregnet._storage import collected
 from bregnet._supervision import class_histograms, given_pairs, given_triplets, in_groups, majority
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.loop import solve
@@ -417,16 +416,13 @@ class PBDL(LearnedPairs, SolverEstimator):
         >>> model.score(X, y) > 0.9
         True
         """
-        features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, reset=self._seen is None)
+        checks = {"dtype": np.float64, "reset": self._seen is None}
+        features, labels = validate_data(self, to_numpy(X), to_numpy(y), **checks)
         check_classification_targets(labels)
-        before, rows = self._seen, self._more_rows(features, labels)
-        rows.units = rows.units or Standardisation.of(rows.features)
-        self._seen = rows
-        try:
-            return self._fit(rows.features, rows.targets, rows.units)
-        except BaseException:
-            self._seen = before
-            raise
+        return self._fit_more(features, labels)
+
+    def _units(self, features: np.ndarray, targets: np.ndarray) -> Standardisation:
+        return Standardisation.of(features)
 
     def _fit(
         self, features: np.ndarray, labels: np.ndarray, units: Standardisation | None = None, *, streamed: bool = False
@@ -453,31 +449,6 @@ class PBDL(LearnedPairs, SolverEstimator):
         self._learn(features, told, units, streamed=streamed)
         self.classes_ = known
         return self
-
-    def fit_blocks(self, blocks: Iterable[tuple[Array, Array]]) -> PBDL:
-        """Learn from rows and class labels that come in blocks and need not fit into memory.
-
-        They are collected in a file of the folder `scratch`, or where the system keeps its temporary files, which is
-        gone afterwards.
-
-        Parameters
-        ----------
-        blocks : iterable of (X, y)
-            Rows and their class labels.
-
-        Returns
-        -------
-        self : PBDL
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from bregnet import PBDL
-        >>> blocks = [(np.array([[0.0], [1.0]]), [0, 1]), (np.array([[0.1], [1.2]]), [0, 1])]
-        >>> PBDL(alpha=0.001).fit_blocks(blocks).classes_
-        array([0, 1])
-        """
-        return self.fit(*collected(blocks, self.scratch))
 
     def fit_pairs(self, X: Array, pairs: Array, similar: Array) -> PBDL:
         """Learn from pairs of rows that are similar or not; both directions of a pair count alike.

@@ -8,10 +8,13 @@ relevant. Queries without a relevant item do not count.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, overload
+from functools import partial
+from itertools import pairwise
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
@@ -19,13 +22,20 @@ from bregnet import _validation as check
 from bregnet._arrays import Array, to_torch
 
 BLOCK_ELEMENTS = 1 << 16  # divergences that are ranked at once: few enough to stay in the cache
+PARTS_A_JOB = 4  # so that a job that is done early takes over from another
 
 
 @overload
-def mean_average_precision(divergences: Array, relevant: Array, *, per_query: Literal[False] = False) -> float: ...
+def mean_average_precision(
+    divergences: Array, relevant: Array, *, per_query: Literal[False] = False, n_jobs: int | None = None
+) -> float: ...
 @overload
-def mean_average_precision(divergences: Array, relevant: Array, *, per_query: Literal[True]) -> np.ndarray: ...
-def mean_average_precision(divergences: Array, relevant: Array, *, per_query: bool = False) -> float | np.ndarray:
+def mean_average_precision(
+    divergences: Array, relevant: Array, *, per_query: Literal[True], n_jobs: int | None = None
+) -> np.ndarray: ...
+def mean_average_precision(
+    divergences: Array, relevant: Array, *, per_query: bool = False, n_jobs: int | None = None
+) -> float | np.ndarray:
     """Mean over queries of the average precision of the items, nearest first.
 
     Average precision is the mean over the relevant items of the share of relevant items among those up to their place.
@@ -39,6 +49,9 @@ def mean_average_precision(divergences: Array, relevant: Array, *, per_query: bo
         Whether an item is relevant for a query; False where the divergence is infinite.
     per_query : bool, default=False
         Whether to return a value for each query, in place of the mean over queries with a relevant item.
+    n_jobs : int, default=None
+        Threads that rank queries at the same time; None is 1 unless joblib is set otherwise, -1 takes all cores. The
+        result does not depend on it.
 
     Returns
     -------
@@ -51,14 +64,20 @@ def mean_average_precision(divergences: Array, relevant: Array, *, per_query: bo
     >>> round(mean_average_precision([[0.1, 0.2, 0.3]], [[True, False, True]]), 4)  # (1 + 2/3) / 2
     0.8333
     """
-    return _summary(_per_query(_average_precision, *_checked(divergences, relevant)), per_query)
+    return _summary(_per_query(_average_precision, divergences, relevant, n_jobs), per_query)
 
 
 @overload
-def map_at_r(divergences: Array, relevant: Array, *, per_query: Literal[False] = False) -> float: ...
+def map_at_r(
+    divergences: Array, relevant: Array, *, per_query: Literal[False] = False, n_jobs: int | None = None
+) -> float: ...
 @overload
-def map_at_r(divergences: Array, relevant: Array, *, per_query: Literal[True]) -> np.ndarray: ...
-def map_at_r(divergences: Array, relevant: Array, *, per_query: bool = False) -> float | np.ndarray:
+def map_at_r(
+    divergences: Array, relevant: Array, *, per_query: Literal[True], n_jobs: int | None = None
+) -> np.ndarray: ...
+def map_at_r(
+    divergences: Array, relevant: Array, *, per_query: bool = False, n_jobs: int | None = None
+) -> float | np.ndarray:
     r"""Mean average precision at R: only the R nearest items count, R being the number of relevant ones.
 
     .. math:: \frac 1 R \sum_{i=1}^R P(i) \, rel(i)
@@ -70,6 +89,7 @@ def map_at_r(divergences: Array, relevant: Array, *, per_query: bool = False) ->
     ----------
     divergences, relevant : array of shape (n_queries, n_items)
     per_query : bool, default=False
+    n_jobs : int, default=None
         As in :func:`mean_average_precision`.
 
     Returns
@@ -89,14 +109,20 @@ def map_at_r(divergences: Array, relevant: Array, *, per_query: bool = False) ->
     >>> map_at_r([[0.1, 0.2, 0.3]], [[True, False, True]])  # 1/2 * (1 + 0)
     0.5
     """
-    return _summary(_per_query(_map_at_r, *_checked(divergences, relevant)), per_query)
+    return _summary(_per_query(_map_at_r, divergences, relevant, n_jobs), per_query)
 
 
 @overload
-def r_precision(divergences: Array, relevant: Array, *, per_query: Literal[False] = False) -> float: ...
+def r_precision(
+    divergences: Array, relevant: Array, *, per_query: Literal[False] = False, n_jobs: int | None = None
+) -> float: ...
 @overload
-def r_precision(divergences: Array, relevant: Array, *, per_query: Literal[True]) -> np.ndarray: ...
-def r_precision(divergences: Array, relevant: Array, *, per_query: bool = False) -> float | np.ndarray:
+def r_precision(
+    divergences: Array, relevant: Array, *, per_query: Literal[True], n_jobs: int | None = None
+) -> np.ndarray: ...
+def r_precision(
+    divergences: Array, relevant: Array, *, per_query: bool = False, n_jobs: int | None = None
+) -> float | np.ndarray:
     """Share of relevant items among the R nearest, R being the number of relevant ones.
 
     Of items at the same divergence as the R-th nearest, the expected number counts when they come in random order.
@@ -105,6 +131,7 @@ def r_precision(divergences: Array, relevant: Array, *, per_query: bool = False)
     ----------
     divergences, relevant : array of shape (n_queries, n_items)
     per_query : bool, default=False
+    n_jobs : int, default=None
         As in :func:`mean_average_precision`.
 
     Returns
@@ -119,15 +146,20 @@ def r_precision(divergences: Array, relevant: Array, *, per_query: bool = False)
     >>> r_precision([[0.1, 0.2, 0.2]], [[True, False, True]])  # the last two share one place
     0.75
     """
-    values, hits = _checked(divergences, relevant)
-    return _summary(_per_query(lambda v, h: _hits_among(v, h, h.sum(1)) / h.sum(1), values, hits), per_query)
+    return _summary(_per_query(_r_precision, divergences, relevant, n_jobs), per_query)
 
 
 @overload
-def precision_at_k(divergences: Array, relevant: Array, k: int, *, per_query: Literal[False] = False) -> float: ...
+def precision_at_k(
+    divergences: Array, relevant: Array, k: int, *, per_query: Literal[False] = False, n_jobs: int | None = None
+) -> float: ...
 @overload
-def precision_at_k(divergences: Array, relevant: Array, k: int, *, per_query: Literal[True]) -> np.ndarray: ...
-def precision_at_k(divergences: Array, relevant: Array, k: int, *, per_query: bool = False) -> float | np.ndarray:
+def precision_at_k(
+    divergences: Array, relevant: Array, k: int, *, per_query: Literal[True], n_jobs: int | None = None
+) -> np.ndarray: ...
+def precision_at_k(
+    divergences: Array, relevant: Array, k: int, *, per_query: bool = False, n_jobs: int | None = None
+) -> float | np.ndarray:
     """Share of relevant items among the k nearest.
 
     Of items at the same divergence as the k-th nearest, the expected number counts when they come in random order.
@@ -138,6 +170,7 @@ def precision_at_k(divergences: Array, relevant: Array, k: int, *, per_query: bo
     k : int
         At least 1, and at most the number of items that are counted for any query with a relevant one.
     per_query : bool, default=False
+    n_jobs : int, default=None
         As in :func:`mean_average_precision`.
 
     Returns
@@ -150,16 +183,22 @@ def precision_at_k(divergences: Array, relevant: Array, k: int, *, per_query: bo
     >>> precision_at_k([[0.1, 0.2, 0.3, 0.4]], [[True, False, True, False]], k=1)
     1.0
     """
-    values, hits = _checked(divergences, relevant)
-    n_nearest = _checked_k(k, values, hits)
-    return _summary(_per_query(lambda v, h: _hits_among(v, h, n_nearest) / n_nearest, values, hits), per_query)
+    n_nearest = check.integer_at_least("k", k, 1)
+    scores = _per_query(partial(_precision_at, k=n_nearest), divergences, relevant, n_jobs, k=n_nearest)
+    return _summary(scores, per_query)
 
 
 @overload
-def recall_at_k(divergences: Array, relevant: Array, k: int, *, per_query: Literal[False] = False) -> float: ...
+def recall_at_k(
+    divergences: Array, relevant: Array, k: int, *, per_query: Literal[False] = False, n_jobs: int | None = None
+) -> float: ...
 @overload
-def recall_at_k(divergences: Array, relevant: Array, k: int, *, per_query: Literal[True]) -> np.ndarray: ...
-def recall_at_k(divergences: Array, relevant: Array, k: int, *, per_query: bool = False) -> float | np.ndarray:
+def recall_at_k(
+    divergences: Array, relevant: Array, k: int, *, per_query: Literal[True], n_jobs: int | None = None
+) -> np.ndarray: ...
+def recall_at_k(
+    divergences: Array, relevant: Array, k: int, *, per_query: bool = False, n_jobs: int | None = None
+) -> float | np.ndarray:
     """Share of the relevant items that are among the k nearest.
 
     This is the recall of information retrieval; in metric learning the name also stands for the share of queries with
@@ -172,6 +211,7 @@ def recall_at_k(divergences: Array, relevant: Array, k: int, *, per_query: bool 
     k : int
         At least 1, and at most the number of items that are counted for any query with a relevant one.
     per_query : bool, default=False
+    n_jobs : int, default=None
         As in :func:`mean_average_precision`.
 
     Returns
@@ -184,16 +224,22 @@ def recall_at_k(divergences: Array, relevant: Array, k: int, *, per_query: bool 
     >>> recall_at_k([[0.1, 0.2, 0.3, 0.4]], [[True, False, True, False]], k=1)
     0.5
     """
-    values, hits = _checked(divergences, relevant)
-    n_nearest = _checked_k(k, values, hits)
-    return _summary(_per_query(lambda v, h: _hits_among(v, h, n_nearest) / h.sum(1), values, hits), per_query)
+    n_nearest = check.integer_at_least("k", k, 1)
+    scores = _per_query(partial(_recall_at, k=n_nearest), divergences, relevant, n_jobs, k=n_nearest)
+    return _summary(scores, per_query)
 
 
 @overload
-def retrieval_auc(divergences: Array, relevant: Array, *, per_query: Literal[False] = False) -> float: ...
+def retrieval_auc(
+    divergences: Array, relevant: Array, *, per_query: Literal[False] = False, n_jobs: int | None = None
+) -> float: ...
 @overload
-def retrieval_auc(divergences: Array, relevant: Array, *, per_query: Literal[True]) -> np.ndarray: ...
-def retrieval_auc(divergences: Array, relevant: Array, *, per_query: bool = False) -> float | np.ndarray:
+def retrieval_auc(
+    divergences: Array, relevant: Array, *, per_query: Literal[True], n_jobs: int | None = None
+) -> np.ndarray: ...
+def retrieval_auc(
+    divergences: Array, relevant: Array, *, per_query: bool = False, n_jobs: int | None = None
+) -> float | np.ndarray:
     """Probability that a relevant item is nearer than one that is not; the area under the ROC curve.
 
     Items at the same divergence count half, as in scikit-learn's ``roc_auc_score``. Queries whose items are all
@@ -203,6 +249,7 @@ def retrieval_auc(divergences: Array, relevant: Array, *, per_query: bool = Fals
     ----------
     divergences, relevant : array of shape (n_queries, n_items)
     per_query : bool, default=False
+    n_jobs : int, default=None
         As in :func:`mean_average_precision`.
 
     Returns
@@ -216,7 +263,7 @@ def retrieval_auc(divergences: Array, relevant: Array, *, per_query: bool = Fals
     >>> retrieval_auc([[0.1, 0.2, 0.3]], [[True, False, True]])
     0.5
     """
-    scores = _per_query(_auc, *_checked(divergences, relevant))
+    scores = _per_query(_auc, divergences, relevant, n_jobs)
     return _summary(scores, per_query, "at least one item, and not all that count,")
 
 
@@ -340,16 +387,52 @@ def _hits_among(values: np.ndarray, hits: np.ndarray, k: int | np.ndarray) -> np
     return (nearer & hits).sum(1) + places_left * (tied & hits).sum(1) / tied.sum(1)
 
 
+def _r_precision(values: np.ndarray, hits: np.ndarray) -> np.ndarray:
+    n_hits = hits.sum(1)
+    return _hits_among(values, hits, n_hits) / n_hits
+
+
+def _precision_at(values: np.ndarray, hits: np.ndarray, k: int) -> np.ndarray:
+    return _hits_among(values, hits, k) / k
+
+
+def _recall_at(values: np.ndarray, hits: np.ndarray, k: int) -> np.ndarray:
+    return _hits_among(values, hits, k) / hits.sum(1)
+
+
+Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
 def _per_query(
-    score: Callable[[np.ndarray, np.ndarray], np.ndarray], values: np.ndarray, hits: np.ndarray
+    score: Score, divergences: Array, relevant: Array, n_jobs: int | None, *, k: int | None = None
 ) -> np.ndarray:
-    """Scores (n_queries,), some rows at a time; NaN for queries without a relevant item, which `score` never sees."""
-    scores = np.full(len(values), np.nan)
-    queries = np.flatnonzero(hits.any(1))
-    step = max(1, BLOCK_ELEMENTS // max(1, values.shape[1]))
-    for start in range(0, len(queries), step):
-        rows = queries[start : start + step]
-        scores[rows] = score(values[rows], hits[rows])
+    """Scores (n_queries,), NaN for queries without a relevant item, which `score` never sees.
+
+    Queries are taken a block at a time, and nothing is made of the others meanwhile: neither copies nor masks. With
+    `k`, so many items must count for each that has a relevant one.
+    """
+    distances, marks = _same_shape(divergences, relevant)
+    n_workers = effective_n_jobs(None if n_jobs is None else check.jobs(n_jobs))
+    n_queries, n_items = distances.shape
+    block = max(1, BLOCK_ELEMENTS // max(1, n_items))
+    scores = np.full(n_queries, np.nan)
+
+    def work(start: int, stop: int) -> None:
+        for first in range(start, stop, block):
+            rows = slice(first, min(first + block, stop))
+            values, hits = _checked(distances[rows], marks[rows], first)
+            has_hits = hits.any(1)
+            queries = first + np.flatnonzero(has_hits)
+            if len(queries):
+                values, hits = (values, hits) if has_hits.all() else (values[has_hits], hits[has_hits])
+                if k is not None:
+                    _check_k(k, values, queries)
+                scores[queries] = score(values, hits)
+
+    n_parts = 1 if n_workers == 1 else max(1, min(PARTS_A_JOB * n_workers, -(-n_queries // block)))
+    edges = np.linspace(0, n_queries, n_parts + 1).astype(int).tolist()
+    # threads: numpy sorts without the interpreter's lock, and a process would have to be sent the matrix
+    Parallel(n_jobs=min(n_workers, n_parts), require="sharedmem")(delayed(work)(*part) for part in pairwise(edges))
     return scores
 
 
@@ -362,38 +445,48 @@ def _summary(scores: np.ndarray, per_query: bool, needed: str = "at least one it
     return float(counted.mean())
 
 
-def _checked(divergences: Array, relevant: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Both as numpy arrays, float and bool."""
-    distances, marks = to_torch("divergences", divergences).detach(), to_torch("relevant", relevant).detach()
-    if distances.ndim != 2 or distances.shape != marks.shape:
-        shapes = f"{tuple(distances.shape)} and {tuple(marks.shape)}"
+def _same_shape(divergences: Array, relevant: Array) -> tuple[Array, Array]:
+    """Both as arrays, of which rows can be taken; their entries are not looked at."""
+    given = [each.detach() if isinstance(each, Tensor) else np.asarray(each) for each in (divergences, relevant)]
+    for name, array in zip(("divergences", "relevant"), given, strict=True):
+        to_torch(name, array[:0] if array.ndim else array)  # raises an error where there can be no numbers
+    if given[0].ndim != 2 or given[0].shape != given[1].shape:
+        shapes = " and ".join(str(tuple(array.shape)) for array in given)
         raise ValueError(f"divergences and relevant must have the same shape (n_queries, n_items), got {shapes}")
+    return given[0], given[1]
+
+
+def _checked(divergences: Array, relevant: Array, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """Some rows of both, from the row `first` on, as numpy arrays, float and bool."""
+    distances, marks = to_torch("divergences", divergences), to_torch("relevant", relevant)
     single = distances.dtype in (torch.float16, torch.bfloat16, torch.float32)
     values = distances.cpu().to(torch.float32 if single else torch.float64).numpy()
-    _refuse("divergences must not be NaN, got NaN", np.isnan(values))
-    _refuse("divergences must be finite, or inf for items that do not count, got -inf", np.isneginf(values))
     if marks.dtype != torch.bool:
-        _refuse("relevant must hold True or False, got another value", ((marks != 0) & (marks != 1)).cpu().numpy())
+        others = ((marks != 0) & (marks != 1)).cpu().numpy()
+        _refuse("relevant must hold True or False, got another value", others, first)
     hits = marks.cpu().to(torch.bool).numpy()
-    _refuse("relevant must be False where divergences are infinite, got True", hits & np.isinf(values))
+    infinite = ~np.isfinite(values)
+    if infinite.any():
+        _refuse("divergences must not be NaN, got NaN", np.isnan(values), first)
+        _refuse("divergences must be finite, or inf for items that do not count, got -inf", np.isneginf(values), first)
+        _refuse("relevant must be False where divergences are infinite, got True", hits & infinite, first)
     return values, hits
 
 
-def _refuse(message: str, bad: np.ndarray) -> None:
-    """Raise an error with the first place that is `bad`."""
+def _refuse(message: str, bad: np.ndarray, first: int) -> None:
+    """Raise an error with the first place that is `bad`, in rows that begin with the number `first`."""
     if bad.any():
         row, column = np.argwhere(bad)[0]
-        raise ValueError(f"{message} in row {row}, column {column}")
+        raise ValueError(f"{message} in row {first + row}, column {column}")
 
 
-def _checked_k(k: Any, values: np.ndarray, hits: np.ndarray) -> int:
-    n_nearest = check.integer_at_least("k", k, 1)
+def _check_k(k: int, values: np.ndarray, queries: np.ndarray) -> None:
+    """Raise an error where fewer than k items are counted for one of these queries."""
     n_items = np.isfinite(values).sum(1)
-    short = np.flatnonzero(hits.any(1) & (n_items < n_nearest))
+    short = np.flatnonzero(n_items < k)
     if len(short):
-        found = f"{n_nearest} where query {short[0]} has {n_items[short[0]]}"
+        found = f"{k} where query {queries[short[0]]} has {n_items[short[0]]}"
         raise ValueError(f"k must be at most the number of items that are counted for a query, got {found}")
-    return n_nearest
 
 
 def _coded(name: str, labels: Array) -> np.ndarray:

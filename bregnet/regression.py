@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
@@ -19,7 +19,6 @@ from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
 from bregnet._estimator import SolverEstimator
 from bregnet._preparing import Standardisation
-from bregnet._storage import collected
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.loop import Options, Solution, State, solve
 from bregnet.admm.prox import Penalty
@@ -167,22 +166,19 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         True
         """
         first = self._seen is None
-        features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, y_numeric=True, reset=first)
-        before, rows = self._seen, self._more_rows(features, targets.astype(np.float64))
-        rows.units = rows.units or Standardisation.of(rows.features, rows.targets)
-        self._seen = rows
-        try:
-            return self._fit(rows.features, rows.targets, rows.units)
-        except BaseException:
-            self._seen = before
-            raise
+        checks = {"dtype": np.float64, "y_numeric": True, "reset": first}
+        features, targets = validate_data(self, to_numpy(X), to_numpy(y), **checks)
+        return self._fit_more(features, targets.astype(np.float64))
+
+    def _units(self, features: np.ndarray, targets: np.ndarray) -> Standardisation:
+        return Standardisation.of(features, targets)
 
     def _fit(
         self, features: np.ndarray, targets: np.ndarray, units: Standardisation | None = None, *, streamed: bool = False
     ) -> Any:
         temperature = check.at_least_zero("temperature", self.temperature)
         check.boolean("clip", self.clip)
-        units = units or Standardisation.of(features, targets)
+        units = units or self._units(features, targets)
         unit = units.target_scale if self.standardize else 1.0  # of temperatures
         spread = float(targets.min()), float(targets.max())
         few = features[:: max(1, len(features) // LEVEL_POINTS)]
@@ -205,30 +201,6 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         self.target_range_ = spread
         self._record(_in_units(solution.result, 1.0 if self.standardize else units.target_scale**2))
         return self
-
-    def fit_blocks(self, blocks: Iterable[tuple[Array, Array]]) -> Any:
-        """Fit to rows that come in blocks and need not fit into memory; they are collected in a file.
-
-        The file lies in the folder `scratch`, or where the system keeps its temporary files, and is gone afterwards.
-
-        Parameters
-        ----------
-        blocks : iterable of (X, y)
-            Rows and their targets.
-
-        Returns
-        -------
-        self : estimator
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from bregnet import ConvexRegressor
-        >>> blocks = ((x, x[:, 0] ** 2) for x in np.split(np.linspace(-1, 1, 40)[:, None], 4))
-        >>> ConvexRegressor(1e-3).fit_blocks(blocks).gap_ <= 0.01
-        True
-        """
-        return self.fit(*collected(blocks, self.scratch))
 
     def _solve(
         self, problem: LeastSquares, options: Options, state: State | None, keeper: Keeper | None

@@ -299,8 +299,111 @@ class TestChanges:
             expected = index.search(X, 3)[1]
             np.testing.assert_array_equal(pickle.loads(pickle.dumps(index)).search(X, 3)[1], expected)
 
+    @pytest.mark.parametrize("kind", ["flat", "ivf"])
+    @pytest.mark.parametrize("name", ["sharp", "smooth"])
+    def test_many_small_additions_are_one_large(self, name, kind):
+        D, X, Q = divergences(3)[name], points(0, 300, 3), points(1, 20, 3)
+        ids = np.random.default_rng(0).permutation(1000)[:300]
+        whole = index_of(D, X, ids, kind=kind, nprobe=300, random_state=0)
+        index = BregmanIndex(D, kind=kind, nprobe=300, random_state=0)
+        for row in range(300):
+            index.add(X[row : row + 1], ids[row : row + 1])
+            if row % 50 == 10:
+                index.search(Q, 3)
+        np.testing.assert_array_equal(index.ids, ids)
+        assert index.bytes_per_item == pytest.approx(whole.bytes_per_item, rel=0.3)  # cells may be fewer
+        (values, found), (expected_values, expected) = index.search(Q, 7), whole.search(Q, 7)
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_allclose(values, expected_values, rtol=1e-9)
+        with pytest.raises(ValueError, match=f"ids must not be in the index yet, got {ids[5]}, {ids[200]}"):
+            index.add(X[:3], [2000, ids[5], ids[200]])
+
+    def test_points_of_both_precisions(self):
+        X = points(0, 90, 3)
+        index = index_of("kl", X[:30].astype(np.float32))
+        index.search(X[:1], 1)
+        index.add(X[30:60])
+        index.add(X[60:].astype(np.float32))
+        everything = np.r_[X[:30].astype(np.float32), X[30:60], X[60:].astype(np.float32)]
+        np.testing.assert_array_equal(index.search(everything, 1)[0], np.zeros((90, 1)))
+
+    @pytest.mark.parametrize("kind", ["flat", "ivf"])
+    @pytest.mark.parametrize("name", ["sharp", "smooth"])
+    def test_what_searches_is_left_alone_by_changes(self, name, kind):
+        D, X, Q = divergences(3)[name], points(0, 300, 3), torch.as_tensor(points(1, 20, 3))
+        index = index_of(D, X[:100], kind=kind, random_state=0)
+        index.add(X[100:120])
+        held = index._ready()
+        effort = index._effort(held)
+        before = held.search(Q, 6, **effort)
+        index.add(X[120:])
+        index.search(Q, 3)
+        index.remove(np.arange(50))
+        index.search(Q, 3)
+        assert len(held.gallery) == 120
+        assert torch.equal(held.search(Q, 6, **effort).rows, before.rows)
+
+    def test_a_pickle_holds_no_room_for_more(self):
+        X = points(0, 4000, 3)
+        index, whole = index_of("kl", X[:2000]), index_of("kl", X)
+        for row in range(2000, 4000, 100):
+            index.add(X[row : row + 100])
+        assert len(pickle.dumps(index)) < len(pickle.dumps(whole)) + 1000
+        np.testing.assert_array_equal(
+            pickle.loads(pickle.dumps(index)).search(X[:50], 3)[1], whole.search(X[:50], 3)[1]
+        )
+
+
+class TestMemory:
+    @pytest.mark.parametrize("precision", [np.float64, np.float32])
+    @pytest.mark.parametrize("side", SIDES)
+    @pytest.mark.parametrize(("name", "kind"), [("sharp", "flat"), ("smooth", "flat"), ("smooth", "ivf")])
+    def test_bytes_per_item_are_those_of_all_that_is_kept(self, name, kind, side, precision):
+        index = index_of(divergences(3)[name], points(0, 500, 3).astype(precision), side=side, kind=kind, nprobe=5)
+        engine = index._ready()
+        held = [engine.gallery.points, engine.gallery.ids]
+        for owner in (engine, getattr(engine, "vectors", None)):
+            held += [part for part in vars(owner or index).values() if isinstance(part, torch.Tensor)]
+        total = sum(part.nbytes for part in held)
+        if kind == "ivf":
+            lists = engine.lists.invlists
+            sizes = [lists.list_size(cell) for cell in range(engine.n_cells)]
+            total += sum(sizes) * (lists.code_size + 8) + engine.n_cells * 4 * 4  # the centres of faiss
+        assert index.nbytes == total
+        assert index.bytes_per_item == total / 500
+
+    def test_nothing_takes_nothing(self):
+        assert BregmanIndex("kl").bytes_per_item == 0
+
+    def test_additions_do_not_count_twice(self):
+        X = points(0, 500, 3)
+        index = index_of("kl", X[:400])
+        index.search(X[:1], 1)
+        index.add(X[400:])
+        assert index.bytes_per_item == index_of("kl", X).bytes_per_item
+
 
 class TestCells:
+    @pytest.mark.parametrize("name", ["smooth", "cold", "sum", "sharp sum", "kl"])
+    def test_items_are_in_the_cells_of_their_nearest_centres(self, name):
+        D, X = divergences(3)[name], points(0, 700, 3)
+        engine = index_of(D, X, kind="ivf", n_cells=12, random_state=0)._ready()
+        values = D.pairwise(X, engine.centres.numpy())
+        chosen = values[np.arange(700), engine.cells().numpy()]
+        np.testing.assert_allclose(chosen, values.min(1), rtol=1e-9, atol=1e-12)
+
+    def test_items_stay_in_their_cells(self, tmp_path):
+        X = points(0, 500, 3)
+        index = index_of("kl", X, kind="ivf", n_cells=12, random_state=0)
+        before = index._ready().cells().numpy()
+        index.save(tmp_path / "saved")
+        opened = BregmanIndex.load(tmp_path / "saved", mmap=True)
+        opened.add(X[:5])
+        np.testing.assert_array_equal(opened._ready().cells().numpy(), np.r_[before, before[:5]])
+        kept = np.random.default_rng(0).random(500) < 0.5
+        index.remove(np.flatnonzero(~kept))
+        np.testing.assert_array_equal(index._ready().cells().numpy(), before[kept])
+
     @pytest.mark.parametrize("side", SIDES)
     @pytest.mark.parametrize("name", ["sharp sum", "cold", "smooth", "kl", "euclid"])
     def test_all_cells_are_exact(self, name, side):

@@ -251,15 +251,60 @@ def test_what_was_given_is_left_alone(metric):
 
 
 @all_retrieval_metrics
-def test_memory_is_bounded_beside_the_masks_of_what_is_given(metric, monkeypatch):
+@pytest.mark.parametrize("n_jobs", [None, 1, 2])
+@pytest.mark.parametrize("precision", [np.float64, np.float16])
+def test_memory_is_bounded_beside_what_is_given(metric, precision, n_jobs, monkeypatch):
     divergences, relevant = random_case(3000, 300)
-    monkeypatch.setattr(metrics, "BLOCK_ELEMENTS", 10_000)
+    divergences, relevant = divergences.astype(precision), relevant.astype(np.int64)
+    divergences.flags.writeable = False
+    metric(divergences[:10], relevant[:10], n_jobs=n_jobs)  # what is imported on the way does not count
+    monkeypatch.setattr(metrics, "BLOCK_ELEMENTS", 3000)
     tracemalloc.start()
     try:
-        metric(divergences, relevant)
-        assert tracemalloc.get_traced_memory()[1] < 0.5 * divergences.nbytes
+        metric(divergences, relevant, n_jobs=n_jobs)
+        assert tracemalloc.get_traced_memory()[1] < 600_000  # a mask of all would take 900,000
     finally:
         tracemalloc.stop()
+
+
+@all_retrieval_metrics
+@pytest.mark.parametrize("n_jobs", [None, 1, 2, 5, -1])
+def test_any_number_of_jobs_gives_the_same(metric, n_jobs, monkeypatch):
+    divergences, relevant = random_case(203)
+    expected, mean = metric(divergences, relevant, per_query=True), metric(divergences, relevant)
+    for elements in (1 << 16, 23, 100):
+        monkeypatch.setattr(metrics, "BLOCK_ELEMENTS", elements)
+        np.testing.assert_array_equal(metric(divergences, relevant, per_query=True, n_jobs=n_jobs), expected)
+        assert metric(torch.tensor(divergences), torch.tensor(relevant), n_jobs=n_jobs) == mean
+
+
+@all_retrieval_metrics
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_errors_name_the_row_of_all_queries(metric, n_jobs, monkeypatch):
+    monkeypatch.setattr(metrics, "BLOCK_ELEMENTS", 100)
+    for value, marked, message in (
+        (np.nan, False, "not be NaN, got NaN in row 31, column 7"),
+        (-np.inf, False, "got -inf in row 31, column 7"),
+        (np.inf, True, "got True in row 31, column 7"),
+    ):
+        divergences, relevant = random_case()
+        divergences[31, 7], relevant[31, 7] = value, marked
+        with pytest.raises(ValueError, match=message):
+            metric(divergences, relevant, n_jobs=n_jobs)
+
+
+@all_retrieval_metrics
+@pytest.mark.parametrize(
+    ("n_jobs", "error", "message"),
+    [
+        (0, ValueError, "n_jobs must not be 0"),
+        (1.5, TypeError, "n_jobs must be None or an integer, got 1.5"),
+        (True, TypeError, "n_jobs must be None or an integer, got True"),
+    ],
+)
+def test_jobs_are_checked(metric, n_jobs, error, message):
+    with pytest.raises(error, match=message):
+        metric([[0.0, 1.0]], [[True, False]], n_jobs=n_jobs)
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bregnet._points import Points
 from bregnet.centres import lloyd, nearest_centres
 from bregnet.engines.gallery import Found, Gallery
 from bregnet.engines.lift import Queries
@@ -23,6 +25,7 @@ TRAINING_ITEMS = 50  # for each cell
 TRAINING_ROUNDS = 10
 QUERIES_A_BATCH = 2048
 FILLED = 1 << 16  # items put into lists at once
+PLANES = 1 << 18  # values of tangent planes at once, that stay in the cache
 
 
 class CellEngine:
@@ -36,6 +39,8 @@ class CellEngine:
     centres : Tensor of shape (n_cells, n_features)
     lists : faiss.IndexIVFFlat, default=None
         Those of the items, where they are at hand.
+    cells : Tensor of shape (n_known,), default=None
+        Those of the first items, where they are known and the lists are to be filled.
     in_file : bool, default=False
         Whether the lists are mapped from a file, so that nothing can be added to them.
     """
@@ -43,12 +48,18 @@ class CellEngine:
     name = "cells"
 
     def __init__(
-        self, vectors: Vectors, centres: Tensor, lists: faiss.IndexIVFFlat | None = None, *, in_file: bool = False
+        self,
+        vectors: Vectors,
+        centres: Tensor,
+        lists: faiss.IndexIVFFlat | None = None,
+        *,
+        cells: Tensor | None = None,
+        in_file: bool = False,
     ) -> None:
         self.vectors, self.centres, self._in_file = vectors, centres, in_file
         self._centre_vectors = vectors.lift.items(centres).float()
         self.lists = self._empty_lists() if lists is None else lists
-        self._fill()
+        self._fill(torch.empty(0, dtype=torch.int64) if cells is None else cells)
 
     @classmethod
     def of(cls, gallery: Gallery, n_cells: int, seed: np.random.RandomState) -> CellEngine:
@@ -77,21 +88,29 @@ class CellEngine:
         import faiss
 
         # what is mapped from a file would be written as the name of that file
-        lists = CellEngine(self.vectors, self.centres).lists if self._in_file else self.lists
+        lists = CellEngine(self.vectors, self.centres, cells=self.cells()).lists if self._in_file else self.lists
         faiss.write_index(lists, str(path))
 
     def extended(self, gallery: Gallery) -> CellEngine:
         """With the items that the gallery has more than before; cells stay as they are."""
         import faiss
 
-        vectors, lists = self.vectors.extended(gallery), None
+        vectors = self.vectors.extended(gallery)
         if vectors.lift is self.vectors.lift and not self._in_file:
             lists = cast("faiss.IndexIVFFlat", faiss.clone_index(self.lists))  # others may be searching
-        return CellEngine(vectors, self.centres, lists)
+            return CellEngine(vectors, self.centres, lists)
+        return CellEngine(vectors, self.centres, cells=self.cells())
 
     def kept(self, gallery: Gallery, rows: Tensor) -> CellEngine:
         """With some of the rows, which are the gallery now; cells stay as they are."""
-        return CellEngine(self.vectors.kept(gallery, rows), self.centres)
+        return CellEngine(self.vectors.kept(gallery, rows), self.centres, cells=self.cells()[rows])
+
+    def cells(self) -> Tensor:
+        """The cell of each item, (n_items,), as the lists have it."""
+        cells = np.empty(self.lists.ntotal, dtype=np.int64)
+        for cell, rows in _rows_of(self.lists):
+            cells[rows] = cell
+        return torch.from_numpy(cells)
 
     @property
     def gallery(self) -> Gallery:
@@ -106,7 +125,8 @@ class CellEngine:
     @property
     def nbytes(self) -> int:
         """Memory beside that of the gallery."""
-        return self.vectors.nbytes + len(self.gallery) * (4 * self.vectors.width + 8)
+        lists = self.lists.ntotal * (self.lists.code_size + 8)  # a vector and a row number each
+        return self.vectors.nbytes + lists + self.centres.nbytes + 2 * self._centre_vectors.nbytes  # faiss has a copy
 
     def batch_size(self, k: int) -> int:
         """How many queries to give at once."""
@@ -123,12 +143,12 @@ class CellEngine:
             rows[short], worst[short] = self._candidates(queries[short], count, probed)
             short = short[rows[short, k - 1] < 0]
         found = self.vectors.ranked(queries, rows, k)
-        return self.vectors.completed(queries, found, worst, partial(self._rows_above, nprobe=probed))
+        return self.vectors.completed(queries, found, worst, partial(self._rows_above, queries, probed))
 
     def within(self, points: Tensor, radii: Tensor, nprobe: int) -> list[Found]:
         """Items of the nearest cells at most as far as the radius of each query, (m,)."""
-        rows_above = partial(self._rows_above, nprobe=min(nprobe, self.n_cells))
-        return self.vectors.within(self.vectors.lift.queries(points), radii, rows_above)
+        queries = self.vectors.lift.queries(points)
+        return self.vectors.within(queries, radii, partial(self._rows_above, queries, min(nprobe, self.n_cells)))
 
     def _candidates(self, queries: Queries, count: int, nprobe: int) -> tuple[Tensor, Tensor]:
         """Rows of the largest inner products in the nearest cells, (m, count), and the least of these, (m,).
@@ -157,11 +177,12 @@ class CellEngine:
         back = order.argsort()
         return rows[back], torch.where(rows[:, -1] < 0, -torch.inf, worst)[back]
 
-    def _rows_above(self, query: Queries, least: float, nprobe: int) -> Tensor:
-        """Items of the nearest cells whose inner product with one query is at least `least`."""
+    def _rows_above(self, queries: Queries, nprobe: int, number: int, least: float) -> Tensor:
+        """Items of the nearest cells whose inner product with the query of a number is at least `least`."""
         at_least = np.float32(np.clip(least, -1e30, 1e30))
         bound = float(np.nextafter(at_least, np.float32(-np.inf)))  # faiss takes what is above
-        _, _, rows = self.lists.range_search(query.vectors.float().numpy(), bound, params=_probing(nprobe))
+        vector = queries.vectors[number : number + 1].float().numpy()
+        _, _, rows = self.lists.range_search(vector, bound, params=_probing(nprobe))
         return torch.as_tensor(rows)
 
     def _empty_lists(self) -> faiss.IndexIVFFlat:
@@ -174,16 +195,49 @@ class CellEngine:
         lists.is_trained = True
         return lists
 
-    def _fill(self) -> None:
-        """Put the items that are not there yet into the lists of their cells."""
+    def _fill(self, known: Tensor) -> None:
+        """Put the items that are not there yet into the lists of their cells, of which the first may be known."""
         import faiss
 
-        for start in range(self.lists.ntotal, len(self.gallery), FILLED):
-            rows = torch.arange(start, min(start + FILLED, len(self.gallery)))
-            cells, _ = nearest_centres(self.gallery.divergence, self.gallery.points[rows].double(), self.centres)
-            vectors = self.vectors.coarse[rows].contiguous()
-            given = (faiss.swig_ptr(part.numpy()) for part in (vectors, rows, cells.contiguous()))
-            self.lists.add_core(len(rows), *given)
+        first = self.lists.ntotal
+        known = known[first:]
+        cells = torch.cat([known, self._assigned(self.gallery.points[first + len(known) :])])
+        if first == 0 and self.lists.invlists is not None:  # exactly as much memory as it takes
+            for cell, size in enumerate(torch.bincount(cells, minlength=self.n_cells).tolist()):
+                self.lists.invlists.resize(cell, size)
+                self.lists.invlists.resize(cell, 0)
+        for start in range(0, len(cells), FILLED):
+            chosen = cells[start : start + FILLED]
+            rows = torch.arange(first + start, first + start + len(chosen))
+            vectors = self.vectors.coarse[rows]
+            self.lists.add_core(len(rows), *(faiss.swig_ptr(part.numpy()) for part in (vectors, rows, chosen)))
+
+    def _assigned(self, points: Tensor) -> Tensor:
+        """The nearest cells of points by D(x, centre), (n,), some at a time.
+
+        The nearest centre has the highest tangent plane at x, so where f is costly it is not evaluated there at all.
+        """
+        if not len(points):
+            return torch.empty(0, dtype=torch.int64)
+        generator = self.gallery.divergence.generator
+        seen = Points(generator, self.centres)
+        slopes, below = seen.tangents(self.centres)
+        planes_will_do = generator._width(points.shape[1]) > points.shape[1] and _differ(slopes)
+        step = max(1, PLANES // self.n_cells) if planes_will_do else FILLED
+        cells = torch.empty(len(points), dtype=torch.int64)
+        for start in range(0, len(points), step):
+            part = points[start : start + step].double()
+            if planes_will_do:
+                heights = torch.addmm(-below, part - seen.origin, slopes.T)
+                np.argmax(heights.numpy(), axis=1, out=cells[start : start + step].numpy())
+            else:
+                cells[start : start + step], _ = nearest_centres(self.gallery.divergence, part, self.centres)
+        return cells
+
+
+def _differ(rows: Tensor) -> bool:
+    """Whether no two rows are equal."""
+    return len(torch.unique(rows, dim=0)) == len(rows)
 
 
 def _probing(nprobe: int) -> faiss.SearchParametersIVF:
@@ -210,16 +264,21 @@ def _is_here(lists: faiss.IndexIVFFlat, *, mapped: bool) -> bool:
     return not mapped
 
 
-def _has_rows(lists: faiss.IndexIVFFlat) -> bool:
-    """Whether the lists hold every row of the items once."""
+def _rows_of(lists: faiss.IndexIVFFlat) -> Iterator[tuple[int, np.ndarray]]:
+    """The cells that have items, and their rows."""
     import faiss
 
     filled = lists.invlists
     if filled is None:
-        return False
-    sizes = [filled.list_size(cell) for cell in range(lists.nlist)]
-    if sum(sizes) != lists.ntotal:
-        return False
-    parts = [faiss.rev_swig_ptr(filled.get_ids(cell), size) for cell, size in enumerate(sizes) if size]
-    rows = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-    return bool((np.sort(rows) == np.arange(lists.ntotal)).all())
+        return
+    for cell in range(lists.nlist):
+        size = filled.list_size(cell)
+        if size:
+            yield cell, faiss.rev_swig_ptr(filled.get_ids(cell), size)
+
+
+def _has_rows(lists: faiss.IndexIVFFlat) -> bool:
+    """Whether the lists hold every row of the items once."""
+    parts = [rows for _, rows in _rows_of(lists)]
+    found = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    return len(found) == lists.ntotal and bool((np.sort(found) == np.arange(lists.ntotal)).all())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,12 +11,13 @@ from bregnet import _arrays as arrays
 from bregnet._arrays import Array
 from bregnet.divergences import BregmanDivergence
 from bregnet.engines.gallery import Gallery
+from bregnet.engines.rows import Rows
 
 LARGEST_ID = 2**63 - 1
 
 
 class Collection:
-    """The items of an index; those added last are put beside the others when all are needed.
+    """The items of an index.
 
     Parameters
     ----------
@@ -28,59 +28,61 @@ class Collection:
 
     def __init__(self, divergence: BregmanDivergence, side: str, device: torch.device) -> None:
         self._divergence, self._side, self._device = divergence, side, device
-        self._gallery: Gallery | None = None
-        self._added: list[tuple[Tensor, Tensor]] = []
+        self._rows: Rows | None = None  # points and ids
+        self._gallery: Gallery | None = None  # of the rows, where they were asked for since they changed
         self.next_id = 0
 
     @classmethod
     def of(cls, divergence: BregmanDivergence, side: str, device: torch.device, gallery: Gallery | None) -> Collection:
         """The items of a gallery."""
         made = cls(divergence, side, device)
-        made._gallery = gallery
-        made.next_id = 0 if gallery is None else int(gallery.ids.max()) + 1
+        if gallery is not None:
+            made._rows, made._gallery = Rows(gallery.points, gallery.ids), gallery
+            made.next_id = int(gallery.ids.max()) + 1
         return made
 
     def __len__(self) -> int:
-        return sum(len(ids) for _, ids in self._parts())
+        return 0 if self._rows is None else len(self._rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_gallery": None}
 
     @property
     def n_features(self) -> int | None:
         """Number of features, None where there are no items yet and any number will do."""
-        parts = self._parts()
-        return parts[0][0].shape[1] if parts else self._divergence.n_features
-
-    def _parts(self) -> list[tuple[Tensor, Tensor]]:
-        """Points and ids, as they were added."""
-        return ([] if self._gallery is None else [(self._gallery.points, self._gallery.ids)]) + self._added
+        return self._divergence.n_features if self._rows is None else self._rows.tensors[0].shape[1]
 
     def add(self, points: Tensor, ids: Array | None) -> None:
         """Add items; all of them, or none where an id is not right."""
         numbers = self._new_ids(ids, len(points))
-        if len(points):
-            self._added.append((points.clone(), numbers.to(self._device)))
-            self.next_id = max(self.next_id, int(numbers.max()) + 1)
+        if not len(points):
+            return
+        if self._rows is None:
+            self._rows = Rows(points.clone(), numbers.to(self._device, copy=True))
+        else:
+            self._rows.add(points, numbers)
+        self._gallery = None
+        self.next_id = max(self.next_id, int(numbers.max()) + 1)
 
     def remove(self, ids: Array) -> Tensor:
         """Remove items by their ids, all of them or none; returns the rows that stay."""
         gallery, gone = self.gallery(), torch.unique(integers("ids", ids)).to(self._device)
-        leaving = torch.isin(gallery.ids, gone)
+        leaving = _among(gone, gallery.ids)
         if int(leaving.sum()) < len(gone):
             unknown = gone[~torch.isin(gone, gallery.ids)]
             raise ValueError(f"ids must be those of items in the index, got {_listed(unknown)}")
         rows = (~leaving).nonzero()[:, 0]
-        self._gallery = replace(gallery, points=gallery.points[rows], ids=gallery.ids[rows])
+        self._rows, self._gallery = Rows(gallery.points[rows], gallery.ids[rows]), None
         return rows
 
     def gallery(self) -> Gallery:
         """All items."""
-        if self._added:
-            points, ids = zip(*self._parts(), strict=True)
-            dtype = reduce(torch.promote_types, [part.dtype for part in points])
-            exact = self._divergence.to(torch.float64).to(self._device)
-            together = torch.cat([part.to(dtype) for part in points])
-            self._gallery, self._added = Gallery(exact, self._side, together, torch.cat(ids)), []
-        if self._gallery is None:
+        if self._rows is None:
             raise ValueError("the index is empty: add items first")
+        if self._gallery is None:
+            exact = self._divergence.to(torch.float64).to(self._device)
+            points, ids = self._rows.tensors
+            self._gallery = Gallery(exact, self._side, points, ids)
         return self._gallery
 
     def _new_ids(self, ids: Array | None, count: int) -> Tensor:
@@ -91,14 +93,15 @@ class Collection:
         numbers = integers("ids", ids)
         if numbers.shape != (count,):
             raise ValueError(f"ids must have shape ({count},), got {tuple(numbers.shape)}")
-        if len(torch.unique(numbers)) < count:
+        distinct = torch.unique(numbers)
+        if len(distinct) < count:
             raise ValueError("ids must differ from each other, got some twice")
-        if count and int(numbers.min()) < self.next_id:
-            there = torch.zeros(count, dtype=torch.bool)
-            for _, known in self._parts():
-                there |= torch.isin(numbers, known.cpu())
-            if there.any():
-                raise ValueError(f"ids must not be in the index yet, got {_listed(numbers[there])}")
+        if self._rows is not None and count and int(distinct[0]) < self.next_id:
+            known = self._rows.tensors[1].cpu()
+            there = known[_among(distinct, known)]
+            if len(there):
+                found = numbers[torch.isin(numbers, there)]
+                raise ValueError(f"ids must not be in the index yet, got {_listed(found)}")
         return numbers
 
 
@@ -111,6 +114,13 @@ def integers(name: str, values: Array) -> Tensor:
         found = f"dtype {numbers.dtype} and shape {tuple(numbers.shape)}"
         raise ValueError(f"{name} must be a sequence of integers, got {found}")
     return numbers.long()
+
+
+def _among(ordered: Tensor, numbers: Tensor) -> Tensor:
+    """Whether each of the numbers is in an ordered sequence; many numbers need not be sorted for it."""
+    if not len(ordered):
+        return torch.zeros_like(numbers, dtype=torch.bool)
+    return ordered[torch.searchsorted(ordered, numbers).clamp_max(len(ordered) - 1)] == numbers
 
 
 def _listed(numbers: Tensor) -> str:

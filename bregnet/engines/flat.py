@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from bregnet.engines.gallery import Found, Gallery
+from bregnet.engines.gallery import GATHERED, Found, Gallery
 from bregnet.engines.lift import Queries
 from bregnet.engines.vectors import Vectors
 
-SCORES = 1 << 25  # inner products held at once
+SCORES = 1 << 25  # best inner products held at once
 SCORE_QUERIES = 128
+SCORED, GPU_SCORED = 1 << 13, 1 << 18  # items whose products with such queries are made at once
 GROUP = 64  # items of which the best is looked for first
 
 
@@ -55,56 +57,96 @@ class FlatEngine:
 
     def search(self, points: Tensor, k: int) -> Found:
         """The k nearest items of each query, (m, k)."""
-        queries, long = self.vectors.lift.queries(points), self.vectors.long
-        count = self.vectors.n_candidates(k)
-        if count + len(long) >= len(self.gallery):
+        queries, count = self.vectors.lift.queries(points), self.vectors.n_candidates(k)
+        if count + len(self.vectors.long) >= len(self.gallery):
             everything = torch.arange(len(self.gallery), device=points.device).expand(len(points), -1)
             return self.vectors.ranked(queries, everything, k)
-        rows, worst = self._candidates(queries.vectors.float(), count)
-        found = self.vectors.ranked(queries, torch.cat([rows, long.expand(len(rows), -1)], 1), k)
-        return self.vectors.completed(queries, found, worst, self._rows_above)
+        group = GROUP if len(self.gallery) > 2 * count * GROUP else 1  # or most groups would be among the best
+        parts = [self._nearest(queries[part], k, count, group) for part in self._batches(len(queries), group)]
+        divergences, rows = zip(*parts, strict=True)
+        return Found(torch.cat(divergences), torch.cat(rows))
 
     def within(self, points: Tensor, radii: Tensor) -> list[Found]:
         """Items at most as far as the radius of each query, (m,)."""
-        return self.vectors.within(self.vectors.lift.queries(points), radii, self._rows_above)
+        queries, found = self.vectors.lift.queries(points), []
+        for part in self._batches(len(queries), GROUP):
+            scores = Scores(self.vectors, queries[part], GROUP)
+            found += self.vectors.within(queries[part], radii[part], scores.rows_above)
+        return found
 
-    def _rows_above(self, query: Queries, least: float) -> Tensor:
-        """All items whose inner product with one query is at least `least`, and those that are always ranked."""
-        above = (self.vectors.coarse @ query.vectors[0].float()).double() >= least
-        above[self.vectors.long] = True
-        return above.nonzero()[:, 0]
+    def _nearest(self, queries: Queries, k: int, count: int, group: int) -> Found:
+        scores, long = Scores(self.vectors, queries, group), self.vectors.long
+        rows, worst = scores.largest(count)
+        found = self.vectors.ranked(queries, torch.cat([rows, long.expand(len(rows), -1)], 1), k)
+        return self.vectors.completed(queries, found, worst, scores.rows_above)
 
-    def _candidates(self, vectors: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Rows (m, count) of the largest inner products, and the least of these (m,)."""
-        coarse, long = self.vectors.coarse, self.vectors.long
-        step = max(1, min(SCORE_QUERIES, SCORES // len(coarse)))
-        room = coarse.new_empty(min(step, len(vectors)), len(coarse))  # fresh memory costs as much as products
-        parts = []
-        for part in vectors.split(step):
-            scores = torch.mm(part, coarse.T, out=room[: len(part)])
-            scores[:, long] = -torch.inf
-            parts.append(_largest(scores, count))
-        places, worst = zip(*parts, strict=True)
-        return torch.cat(places), torch.cat(worst)
+    def _batches(self, n_queries: int, group: int) -> list[slice]:
+        step = max(1, min(SCORE_QUERIES, SCORES * group // len(self.gallery)))
+        return [slice(start, start + step) for start in range(0, n_queries, step)]
 
 
-def _largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Places (m, count) of the largest entries of each row, and the least of these (m,).
+class Scores:
+    """Inner products of some queries with all items, in single precision, of which the best of each group is kept.
 
-    The largest entries lie in the groups with the largest maxima, so most are passed over once.
+    Products are made for as many items at a time as fit into the cache, and those of the best groups made again: that
+    is faster than to write them all to memory and read them once more. Items that are always ranked count as minus
+    infinity.
+
+    Parameters
+    ----------
+    vectors : Vectors
+    queries : Queries
+    group : int
+        How many items are a group.
     """
-    n_groups, rest = divmod(scores.shape[1], GROUP)
-    if n_groups <= 2 * count:
-        values, places = scores.topk(count, dim=1)
-        return places, values[:, -1]
-    whole = n_groups * GROUP
-    grouped = scores[:, :whole].unflatten(1, (n_groups, GROUP))
-    best = grouped.amax(2).topk(count, dim=1, sorted=False).indices
-    values = grouped.gather(1, best[:, :, None].expand(-1, -1, GROUP)).flatten(1)
-    places = (GROUP * best[:, :, None] + torch.arange(GROUP, device=scores.device)).flatten(1)
-    if rest:
-        values = torch.cat([values, scores[:, whole:]], 1)
-        tail = torch.arange(whole, scores.shape[1], device=scores.device)
-        places = torch.cat([places, tail.expand(len(scores), -1)], 1)
-    values, at = values.topk(count, dim=1)
-    return places.gather(1, at), values[:, -1]
+
+    def __init__(self, vectors: Vectors, queries: Queries, group: int) -> None:
+        self._vectors, self._queries, self._group = vectors, queries.vectors.float(), group
+        n_items, step = len(vectors.coarse), SCORED if vectors.coarse.device.type == "cpu" else GPU_SCORED
+        self._best = self._queries.new_empty(len(queries), -(-n_items // group))  # (m, n_groups)
+        room = self._queries.new_empty(len(queries) * min(step, n_items + group))  # fresh memory is slow
+        for start in range(0, n_items, step):
+            part = vectors.coarse[start : start + step]
+            n_groups = -(-len(part) // group)
+            scores = room[: len(queries) * n_groups * group].view(len(queries), n_groups * group)
+            torch.mm(self._queries, part.T, out=scores[:, : len(part)])
+            scores[:, len(part) :] = -torch.inf
+            scores[:, self._long_between(start, start + len(part))] = -torch.inf
+            first = start // group
+            torch.amax(scores.unflatten(1, (n_groups, group)), 2, out=self._best[:, first : first + n_groups])
+
+    def largest(self, count: int) -> tuple[Tensor, Tensor]:
+        """Rows (m, count) of the largest, and what all the others are at most, (m,)."""
+        best = self._best.topk(min(count, self._best.shape[1]), dim=1)
+        rows = self._members(best.indices)
+        values, places = self._again(self._queries, rows).topk(count, dim=1)
+        worst = values[:, -1]
+        if count < self._best.shape[1]:  # those of other groups were rounded otherwise
+            worst = torch.maximum(worst, best.values[:, -1])
+        return rows.gather(1, places).clamp_max(len(self._vectors.coarse) - 1), worst
+
+    def rows_above(self, number: int, least: float) -> Tensor:
+        """All items whose product with the query of a number is at least `least`, and those that are always ranked."""
+        bound = float(np.nextafter(np.float32(np.clip(least, -3e38, 3e38)), np.float32(-np.inf)))
+        rows = self._members((self._best[number] >= bound).nonzero()[None, :, 0])
+        scores = self._again(self._queries[number : number + 1], rows)
+        return torch.cat([rows[scores >= bound], self._vectors.long])
+
+    def _members(self, groups: Tensor) -> Tensor:
+        """Rows of the items in groups (m, c), (m, c * group); the last group may name rows that do not exist."""
+        return (self._group * groups[:, :, None] + torch.arange(self._group, device=groups.device)).flatten(1)
+
+    def _again(self, queries: Tensor, rows: Tensor) -> Tensor:
+        """Products of queries (m, width) and the items in `rows` (m, c)."""
+        coarse = self._vectors.coarse
+        missing = rows >= len(coarse)
+        if len(self._vectors.long):
+            missing |= torch.isin(rows, self._vectors.long)
+        step = max(1, GATHERED // max(1, rows.shape[1] * coarse.shape[1]))
+        parts = zip(queries.split(step), rows.clamp_max(len(coarse) - 1).split(step), strict=True)
+        products = torch.cat([torch.bmm(coarse[there], some[:, :, None])[:, :, 0] for some, there in parts])
+        return products.masked_fill_(missing, -torch.inf)
+
+    def _long_between(self, start: int, stop: int) -> Tensor:
+        long = self._vectors.long
+        return long[(long >= start) & (long < stop)] - start

@@ -59,7 +59,7 @@ class PieceEngine:
     name = "lists of pieces"
 
     def __init__(self, gallery: Gallery, pieces: Tensor, rows: Tensor, flat: FlatEngine | None = None) -> None:
-        self.gallery, self._pieces, self._rows, self._flat = gallery, pieces, rows, flat
+        self.gallery, self._flat = gallery, flat
         self._sharp = _expect_sharp(gallery)
         bowl = self._sharp.function._bowl
         weights = torch.zeros(0) if bowl is None or bowl._weights is None else bowl._weights
@@ -69,7 +69,7 @@ class PieceEngine:
         self._listed, sizes = torch.unique_consecutive(pieces[order], return_counts=True)
         self._starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         self._members = rows[order]
-        self._points, self._ids = gallery.points[self._members].T.contiguous(), gallery.ids[self._members]
+        self._points, self._ids = _columns(gallery.points, self._members), gallery.ids[self._members]
 
     @classmethod
     def of(cls, gallery: Gallery) -> PieceEngine:
@@ -81,20 +81,24 @@ class PieceEngine:
         first = len(self.gallery)
         pieces, rows = _memberships(gallery, gallery.points[first:])
         flat = None if self._flat is None else self._flat.extended(gallery)
-        return PieceEngine(gallery, torch.cat([self._pieces, pieces]), torch.cat([self._rows, rows + first]), flat)
+        return PieceEngine(gallery, torch.cat([self._pieces(), pieces]), torch.cat([self._members, rows + first]), flat)
 
     def kept(self, gallery: Gallery, rows: Tensor) -> PieceEngine:
         """With some of the rows, which are the gallery now."""
         place = torch.full((len(self.gallery),), -1)
         place[rows] = torch.arange(len(rows))
-        there = place[self._rows]
+        there = place[self._members]
         flat = None if self._flat is None else self._flat.kept(gallery, rows)
-        return PieceEngine(gallery, self._pieces[there >= 0], there[there >= 0], flat)
+        return PieceEngine(gallery, self._pieces()[there >= 0], there[there >= 0], flat)
+
+    def _pieces(self) -> Tensor:
+        """The pieces of the members."""
+        return self._listed.repeat_interleave(self._starts.diff())
 
     @property
     def nbytes(self) -> int:
         """Memory beside that of the gallery."""
-        own = sum(part.nbytes for part in (self._pieces, self._rows, self._members, self._points, self._ids))
+        own = sum(part.nbytes for part in (self._listed, self._starts, self._members, self._points, self._ids))
         return own + (0 if self._flat is None else self._flat.nbytes)
 
     def batch_size(self, k: int) -> int:
@@ -173,18 +177,31 @@ class PieceEngine:
 def _memberships(gallery: Gallery, points: Tensor) -> tuple[Tensor, Tensor]:
     """Pieces and rows of items: the active piece of each, or all that tie with it on the left side."""
     function = _expect_sharp(gallery).function
-    pieces, rows, first = [], [], 0
+    # written in place: small results between large blocks that come and go scatter them over gigabytes
+    pieces, rows, first = torch.empty(len(points), dtype=torch.int64), torch.arange(len(points)), 0
+    others: list[tuple[Tensor, Tensor]] = []
     for part in points.split(function._batch_size(points)):
         values = function._piece_values(part.double())
-        if gallery.side == "right":
-            piece, row = values.argmax(1), torch.arange(len(part))
-        else:
-            near = values >= values.amax(1, keepdim=True) - ULPS * values.abs().amax(1, keepdim=True)
-            row, piece = near.nonzero(as_tuple=True)
-        pieces.append(piece)
-        rows.append(row + first)
+        active = torch.argmax(values, dim=1, out=pieces[first : first + len(part)])[:, None]
+        if gallery.side == "left":
+            tied = values >= values.gather(1, active) - ULPS * values.abs().amax(1, keepdim=True)
+            row, piece = tied.scatter_(1, active, value=False).nonzero(as_tuple=True)
+            others += [(piece, row + first)] if len(row) else []
         first += len(part)
-    return torch.cat(pieces), torch.cat(rows)
+    if not others:
+        return pieces, rows
+    more, at = zip(*others, strict=True)
+    return torch.cat([pieces, *more]), torch.cat([rows, *at])
+
+
+def _columns(points: Tensor, rows: Tensor) -> Tensor:
+    """Points of these rows as columns, (n_features, n_rows), some at a time."""
+    out = points.new_empty(points.shape[1], len(rows))
+    step = max(1, GATHERED // max(1, points.shape[1]))
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        out[:, part] = points[rows[part]].T
+    return out
 
 
 def _expect_sharp(gallery: Gallery) -> Sharp:

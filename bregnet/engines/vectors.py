@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bregnet.engines.gallery import GATHERED, Found, Gallery, nearest_first
 from bregnet.engines.lift import Lift, Queries
+from bregnet.engines.rows import Rows
 
 CANDIDATES = 4  # for each item that is asked for
 LEAST_CANDIDATES = 32
@@ -18,6 +19,7 @@ SINGLE = 2.0**-24  # relative rounding of single precision
 MOST_OUTLIERS, FAR_LONGER = 64, 4.0  # vectors that are ranked always, and how much longer than the others they are
 LOST = 1e-4  # divergences below this share of the scale have lost digits as inner products, and are computed again
 NEAR = 1e-12  # so are those that differ by less than this share of it
+DOUBLE = 2.0**-53  # relative rounding of double precision; that of a coarse and a fine part is 32 times as much
 
 
 class Vectors:
@@ -37,8 +39,9 @@ class Vectors:
         it would be useless for them, so these are always ranked.
     """
 
-    def __init__(self, gallery: Gallery, lift: Lift, coarse: Tensor, fine: Tensor) -> None:
+    def __init__(self, gallery: Gallery, lift: Lift, coarse: Tensor, fine: Tensor, *, rows: Rows | None = None) -> None:
         self.gallery, self.lift, self.coarse, self.fine = gallery, lift, coarse, fine
+        self._rows = Rows(coarse, fine) if rows is None else rows  # with room for more
         self.long, self._longest = _outliers(coarse.norm(dim=1))
 
     @classmethod
@@ -56,7 +59,8 @@ class Vectors:
         coarse, fine, longest = _lifted(self.lift, gallery.points[len(self.gallery) :])
         if longest > LONGEST:
             return Vectors.of(gallery)
-        return Vectors(gallery, self.lift, torch.cat([self.coarse, coarse]), torch.cat([self.fine, fine]))
+        rows = self._rows.extended(len(self.coarse), coarse, fine)
+        return Vectors(gallery, self.lift, *rows.tensors, rows=rows)
 
     def kept(self, gallery: Gallery, rows: Tensor) -> Vectors:
         """Those of some rows, which are the gallery now."""
@@ -94,38 +98,48 @@ class Vectors:
         doubtful = ordered <= LOST * queries.scale[:, None]
         doubtful[:, 1:] |= near
         doubtful[:, :-1] |= near
+        doubtful &= self._may_be_among(queries, ordered, there.gather(1, order), k)
         at = torch.zeros_like(doubtful).scatter_(1, order, doubtful).nonzero(as_tuple=True)
         ties = torch.zeros_like(values)
         values[at], ties[at] = self.gallery.paired(queries.points[at[0]], there[at])
         return nearest_first(self.gallery, queries.points, Found(values, there), ties, k)
 
     def completed(
-        self, queries: Queries, found: Found, worst: Tensor, rows_above: Callable[[Queries, float], Tensor]
+        self, queries: Queries, found: Found, worst: Tensor, rows_above: Callable[[int, float], Tensor]
     ) -> Found:
         """The items found (m, k), with those that single precision may have missed.
 
         `worst` (m,) is the least inner product of the candidates. Where an item below it might belong to the answer,
-        as with many ties, `rows_above` gives all that might for one query, and these are ranked.
+        as with many ties, `rows_above` gives all that might for the query of a number, and these are ranked.
         """
         least = self.least_score(queries, found.divergences[:, -1])
         for number in (worst.double() >= least).nonzero()[:, 0].tolist():
-            query = queries[number : number + 1]
-            rows = rows_above(query, float(least[number]))
-            again = self.ranked(query, rows[None], found.rows.shape[1])
+            rows = rows_above(number, float(least[number]))
+            again = self.ranked(queries[number : number + 1], rows[None], found.rows.shape[1])
             found.divergences[number], found.rows[number] = again.divergences[0], again.rows[0]
         return found
 
-    def within(self, queries: Queries, radii: Tensor, rows_above: Callable[[Queries, float], Tensor]) -> list[Found]:
+    def within(self, queries: Queries, radii: Tensor, rows_above: Callable[[int, float], Tensor]) -> list[Found]:
         """Items at most as far as the radius of each query, (m,), in order; `rows_above` gives all that might be."""
         least = self.least_score(queries, radii)
         out = []
         for number, radius in enumerate(radii):
             query = queries[number : number + 1]
-            rows = rows_above(query, float(least[number]))
+            rows = rows_above(number, float(least[number]))
             found = self.ranked(query, rows[None], len(rows))
             kept = found.divergences[0] <= radius + 0.01 * NEAR * query.scale
             out.append(Found(found.divergences[0, kept], found.rows[0, kept]))
         return out
+
+    def _may_be_among(self, queries: Queries, ordered: Tensor, rows: Tensor, k: int) -> Tensor:
+        """Whether the items in `rows` (m, c), of ordered inner products, might be among the k nearest, (m, c).
+
+        Those that rounding cannot bring there need no other digits: of a cold function thousands have lost them.
+        """
+        rounding = (self.width + 32) * DOUBLE * queries.reach * self._longest
+        margin = 4 * NEAR * queries.scale + 2 * rounding
+        may_be = ordered <= ordered[:, k - 1 : k] + margin[:, None]
+        return may_be | torch.isin(rows, self.long) if len(self.long) else may_be
 
     def _products(self, queries: Queries, rows: Tensor) -> Tensor:
         """Divergences of the queries and the items in `rows` (m, c), from inner products in double precision."""

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bregnet import BregmanDivergence
-from bregnet.engines.flat import FlatEngine, _largest
+from bregnet.engines import flat
+from bregnet.engines.flat import FlatEngine, Scores
 from bregnet.engines.gallery import Gallery
 from bregnet.engines.pieces import PieceEngine, suits_lists
 from tests.search_at_random import assert_nearest, divergences, max_affine, points
@@ -17,13 +18,27 @@ def gallery_of(divergence, X, side="right"):
     return Gallery(divergence, side, torch.as_tensor(X), torch.arange(len(X)))
 
 
-@pytest.mark.parametrize(("n", "count"), [(1000, 3), (64 * 40, 7), (64 * 40 + 1, 7), (64 * 41 - 1, 20), (50, 50)])
-def test_the_largest_are_those_of_topk(n, count):
-    scores = torch.randn(4, n, generator=torch.Generator().manual_seed(n))
-    places, worst = _largest(scores, count)
-    values, expected = scores.topk(count, dim=1)
-    assert torch.equal(places.sort(1).values, expected.sort(1).values)
-    assert torch.equal(worst, values[:, -1])
+@pytest.mark.parametrize(("n", "count"), [(1000, 3), (64 * 40, 7), (64 * 40 + 1, 7), (64 * 41 - 1, 20), (50, 49)])
+@pytest.mark.parametrize("at_once", [64, 640, 1 << 13])
+@pytest.mark.parametrize(("n_long", "group"), [(0, 64), (2, 64), (2, 1)])
+def test_the_largest_are_those_of_topk(n, count, at_once, n_long, group, monkeypatch):
+    monkeypatch.setattr(flat, "SCORED", at_once)
+    X, Q = points(0, n, 3), points(1, 200, 3)
+    vectors = FlatEngine.of(gallery_of(divergences(3)["sum"], X)).vectors
+    vectors.long = torch.tensor([0, n - 1])[:n_long]
+    queries = vectors.lift.queries(torch.as_tensor(Q))
+    found = Scores(vectors, queries, group)
+    rows, worst = found.largest(min(count, n - n_long))
+    scores = queries.vectors @ vectors.coarse.double().T
+    scores[:, vectors.long] = -torch.inf
+    values, expected = scores.topk(rows.shape[1], dim=1)
+    assert torch.equal(rows.sort(1).values, expected.sort(1).values)
+    torch.testing.assert_close(worst.double(), values[:, -1], rtol=0, atol=1e-6)
+    for number in range(0, 200, 20):
+        least = float(values[number, -1]) - 1e-3
+        above = (scores[number] >= least).nonzero()[:, 0].tolist() + vectors.long.tolist()
+        assert set(above) <= set(found.rows_above(number, least).tolist())
+        assert len(found.rows_above(number, -1e300)) == n
 
 
 @settings(max_examples=60, deadline=None)
@@ -47,6 +62,39 @@ def test_the_bound_on_single_precision_holds(seed, n_features, name, side, expon
     others = set(range(200)) - set(engine.vectors.long.tolist())  # what is always ranked needs no bound
     for item in others:
         assert (scores[:, item] >= engine.vectors.least_score(queries, true[:, item])).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.integers(1, 8),
+    st.integers(1, 30),
+    st.sampled_from(sorted(divergences(1))),
+    st.sampled_from(["right", "left"]),
+    st.booleans(),
+)
+def test_the_nearest_are_the_first_of_all_in_order(seed, n_features, k, name, side, lattice):
+    """Items that cannot be among the k nearest are ranked with fewer digits; of all items each has its own."""
+    X, Q = (points(seed + number, 200, n_features, lattice) for number in (0, 1))
+    X[:2] *= 1e4  # far longer than the others
+    vectors = FlatEngine.of(gallery_of(divergences(n_features)[name], X, side)).vectors
+    queries, rows = vectors.lift.queries(torch.as_tensor(Q[:10])), torch.arange(200).expand(10, -1)
+    some, everything = vectors.ranked(queries, rows, k), vectors.ranked(queries, rows, 200)
+    assert torch.equal(some.rows, everything.rows[:, :k])
+    torch.testing.assert_close(some.divergences, everything.divergences[:, :k], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("temperature", [0.003, 0.03])
+def test_thousands_of_nearly_equal_divergences(side, temperature):
+    """Of a cold function, divergences on one piece are far below what inner products can tell apart."""
+    D = BregmanDivergence(max_affine(0, 3, n_pieces=5, temperature=temperature))
+    X, Q = points(0, 3000, 3), points(1, 20, 3)
+    engine = FlatEngine.of(gallery_of(D, X, side))
+    assert_nearest(D, side, X, np.arange(3000), Q, engine.search(torch.as_tensor(Q), 5), 5)
+    radii = engine.search(torch.as_tensor(Q), 5).divergences[:, -1]
+    for found in engine.within(torch.as_tensor(Q), radii):
+        assert len(found.rows) >= 5
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
