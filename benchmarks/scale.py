@@ -87,7 +87,7 @@ class StepClock:
             plain(work)
             self.seconds.append(time.perf_counter() - began)
 
-        _Iteration.step = timed  # type: ignore[method-assign]
+        _Iteration.step = timed  # type: ignore[assignment, method-assign]
 
     def median(self) -> float:
         """Of one iteration."""

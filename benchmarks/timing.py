@@ -6,6 +6,7 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,12 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     queue = context.Queue()
     process = context.Process(target=_report, args=(function, arguments, queue))
     process.start()
-    found = queue.get()
+    while True:
+        try:
+            found = queue.get(timeout=1)
+            break
+        except Empty:
+            if not process.is_alive() and queue.empty():
+                raise RuntimeError(f"{function.__name__} died with exit code {process.exitcode}") from None
     process.join()
     return found
