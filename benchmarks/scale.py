@@ -71,8 +71,8 @@ def learner(name: str, n_pieces: int, max_iter: int, **parameters: Any) -> Any:
     """A learner of so many pieces."""
     settings = {"n_pieces": n_pieces, "max_iter": max_iter, "tol": 1e-3, "random_state": 0, **parameters}
     if name == "PBDL":
-        return PBDL(1e-3, temperature=0.1, **settings)
-    return {"ConvexRegressor": ConvexRegressor, "DCRegressor": DCRegressor}[name](1e-4, **settings)
+        return PBDL(**{"alpha": 1e-3, "temperature": 0.1, **settings})
+    return {"ConvexRegressor": ConvexRegressor, "DCRegressor": DCRegressor}[name](**{"alpha": 1e-4, **settings})
 
 
 class StepClock:
@@ -229,7 +229,7 @@ def pieces_table(counts: list[int], max_iter: int) -> Table:
     for data, (name, X, y) in pieces_sets().items():
         train, test, target, wanted = train_test_split(X, y, test_size=0.2, random_state=0)
         for count in (count for count in counts if count < len(train)):
-            model = learner(name, count, max_iter, tol=1e-2)
+            model = learner(name, count, max_iter, tol=1e-2, alpha=1e-3)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 model.fit(train, target)

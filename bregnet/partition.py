@@ -39,14 +39,23 @@ def merge_duplicates(X: np.ndarray, standardised: Callable[[np.ndarray], np.ndar
     """
     if len(X) > FEW_POINTS:
         keys = np.concatenate([row_keys(standardised(rows)) for _, rows in blocks(X)])
-        _, first, inverse, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-        order = np.argsort(first)
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        return Merged(first[order], place[inverse.reshape(-1)], counts[order])
+        return _merged_by_keys(keys)
     rows = standardised(np.asarray(X, dtype=np.float64))
     _, first, inverse, counts = np.unique(rows, axis=0, return_index=True, return_inverse=True, return_counts=True)
     return Merged(first, inverse.reshape(-1), counts)
+
+
+def _merged_by_keys(keys: np.ndarray) -> Merged:
+    """Rows of equal keys, in the order in which these first appear."""
+    by_key = np.lexsort((keys["low"], keys["high"]))  # stable: the first of equal rows comes first
+    starts = np.flatnonzero(np.append(True, keys[by_key][1:] != keys[by_key][:-1]))
+    first, counts = by_key[starts], np.diff(np.append(starts, len(keys)))
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    inverse = np.empty_like(by_key)
+    inverse[by_key] = np.repeat(place, counts)
+    return Merged(first[order], inverse, counts[order])
 
 
 def row_keys(rows: np.ndarray) -> np.ndarray:
