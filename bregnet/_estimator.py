@@ -9,6 +9,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -58,19 +59,21 @@ class _Warm:
         new = torch.nonzero(place < 0).squeeze(1)
         cells = before.cells[place.clamp_min(0)]
         if len(new):
-            cells[new] = nearest_cells(before, points[new, :-1], _alike(cells, place, classes, before.n_pieces))
+            cells[new] = nearest_cells(before, points[new, :-1])
+            if classes is not None:
+                _keep_classes_apart(before, points, cells, place, classes)
         geometry = like if like.own_piece else replace(like, cells=cells, n_pieces=before.n_pieces)
         return geometry, grown(self.state, self.last, geometry, place, cells)[0]
 
 
-def _alike(cells: Tensor, place: Tensor, classes: Tensor | None, n_pieces: int) -> Tensor | None:
-    """The cells that have points of a new point's class, (new points, K)."""
-    if classes is None:
-        return None
-    holds = torch.zeros((int(classes.max()) + 1, n_pieces), dtype=torch.bool, device=cells.device)
+def _keep_classes_apart(before: Geometry, points: Tensor, cells: Tensor, place: Tensor, classes: Tensor) -> None:
+    """Give new points of a class that has cells to the nearest of these."""
     known = place >= 0
-    holds[classes[known], cells[known]] = True
-    return holds[classes[~known]]
+    for label in torch.unique(classes[~known]):
+        here = torch.nonzero(~known & (classes == label)).squeeze(1)
+        theirs = torch.unique(cells[known & (classes == label)])
+        if len(theirs):
+            cells[here] = theirs[nearest_cells(before, points[here, :-1], theirs)]
 
 
 @dataclass
@@ -83,7 +86,7 @@ class _Rows:
 
     def with_more(self, features: np.ndarray, targets: np.ndarray) -> _Rows:
         """All rows; the units stay, or the state would be for other coordinates."""
-        targets = np.concatenate([self.targets, targets])
+        targets = np.concatenate([self.targets, check.same_kind("y", targets, self.targets)])
         return _Rows(np.concatenate([self.features, features]), targets, self.units)
 
 
@@ -183,6 +186,7 @@ class SolverEstimator(BaseEstimator, ABC):
         223 MB (120 MB of them its state)
         """
         n = check.integer_at_least("n_samples", n_samples, 1)
+        check.pieces(self.n_pieces, n)
         return self._need(n, check.integer_at_least("n_features", n_features, 1), self._piece_count(n), current())
 
     def _need(self, n: int, n_features: int, n_pieces: int, ranks: Ranks) -> MemoryNeed:
@@ -208,46 +212,61 @@ class SolverEstimator(BaseEstimator, ABC):
         return None if kept is None else checkpoints.Keeper(kept, current())
 
     def _geometry(
-        self, points: Points, classes: np.ndarray | None = None, keeper: checkpoints.Keeper | None = None
+        self, points: Points, seed: Any, classes: np.ndarray | None = None, keeper: checkpoints.Keeper | None = None
     ) -> tuple[Geometry, State | None]:
         """Points cut into cells, with the state of the last fit where a warm start applies."""
-        n_pieces = self._piece_count(len(points))
+        n_pieces, ranks = self._piece_count(len(points)), points.ranks
         self._check_room(points, n_pieces)
+        kept = self._kept_cells(points, classes, keeper)
         there = points.lifted()
         warm, self._warm = self._warm, None  # it is used up, also where the fit fails
-        if self.warm_start and warm is not None and warm.fits(there, n_pieces):
+        if self.warm_start and not ranks.any(warm is None or not warm.fits(there, n_pieces)):
+            assert warm is not None
             return replace(warm.geometry, weights=points.weights), warm.state
-        whole = Geometry(
-            there,
-            points.weights,
-            torch.arange(len(there), device=there.device),
-            len(there),
-            points.ranks,
-            points.storage,
-        )
-        if self._seen is not None and warm is not None:
-            like = whole if n_pieces == len(points) else replace(whole, n_pieces=0)
+        index = torch.arange(len(there), device=there.device)
+        whole = Geometry(there, points.weights, index, len(there), ranks, points.storage)
+        own_piece = n_pieces == len(points)
+        if self._seen is not None and warm is not None and (own_piece or warm.n_pieces == n_pieces):
+            like = whole if own_piece else replace(whole, n_pieces=0)
             more = warm.grown(there, like, None if classes is None else torch.as_tensor(classes, device=there.device))
             if more is not None:
                 return more
-        if n_pieces == len(points):
+        if own_piece:
             return whole, None
-        kept = None if keeper is None else keeper.cells
-        if kept is not None and len(kept) == len(there):
-            cells, n_cells = kept.to(there.device), int(points.ranks.largest(kept.max())) + 1
+        if kept is not None:
+            cells, n_cells = kept.to(there.device), int(ranks.largest(kept.max())) + 1
         else:
-            cells, n_cells = points.cut(there, n_pieces, classes, self._seed(points.ranks))
+            cells, n_cells = points.cut(there, n_pieces, classes, seed)
         return replace(whole, cells=cells, n_pieces=n_cells), None
 
-    def _seed(self, ranks: Ranks) -> Any:
+    def _kept_cells(
+        self, points: Points, classes: np.ndarray | None, keeper: checkpoints.Keeper | None
+    ) -> Tensor | None:
+        """The cells that a checkpoint of this fit has; other ranks must have the same data and parameters."""
+        if keeper is None and points.ranks.size == 1:
+            return None
+        seed = int(self.random_state) if isinstance(self.random_state, Integral) else None
+        values = [type(self).__name__, str(self.n_pieces), seed, float(self.alpha), float(self.tol)]
+        units, merged = points.units, points.merged
+        arrays = units.centre, units.scale, merged.inverse, merged.counts, np.zeros(0) if classes is None else classes
+        about = checkpoints.digest(values, (torch.as_tensor(array) for array in arrays))
+        number = float(int(about[:12], 16))  # fits a double
+        if points.ranks.any(points.ranks.agreed(number, float(self.max_iter)) != (number, float(self.max_iter))):
+            raise ValueError("X, y and parameters must be the same on every process that shares a fit, got others")
+        return None if keeper is None else keeper.cells(about)
+
+    def _seed(self) -> Any:
         """The seed of a fit: without one, ranks must still draw the same numbers."""
-        if self.random_state is not None or ranks.size == 1:
+        ranks = current()
+        if ranks.size == 1 or isinstance(self.random_state, Integral):
             return self.random_state
-        return int(ranks.agreed(float(np.random.default_rng().integers(2**31)))[0])
+        return int(ranks.agreed(float(check_random_state(self.random_state).randint(2**31 - 1)))[0])
 
     def _check_room(self, points: Points, n_pieces: int) -> None:
         """Refuse what cannot be done, and say what is to come."""
         n, n_features, ranks = len(points), points.features.shape[1], points.ranks
+        if ranks.size > n:
+            raise ValueError(f"X must have at least as many distinct rows as processes, {ranks.size}, got {n}")
         if ranks.size > 1 and n_pieces >= n:
             raise ValueError(
                 f"n_pieces must be a number below that of the distinct points, {n}, where several processes share"
@@ -259,7 +278,7 @@ class SolverEstimator(BaseEstimator, ABC):
             wanted *= ranks.local_size
         if self.verbose and ranks.rank == 0:
             tqdm.write(f"{type(self).__name__}: {n} points, {n_pieces} pieces; {need}, {readable(free)} free")
-        if wanted > free:
+        if ranks.any(wanted > free):
             raise MemoryError(
                 f"the fit needs {need} for {n} points and {n_pieces} pieces, and {readable(free)} are"
                 f" free; {self._advice(n, n_features, free, ranks)}"
@@ -267,11 +286,12 @@ class SolverEstimator(BaseEstimator, ABC):
 
     def _advice(self, n: int, n_features: int, free: int, ranks: Ranks) -> str:
         """What to do where memory is short."""
+        scratch = "" if self.scratch is not None else "give a folder as scratch, or "
         for n_pieces in (1000, 400, 200, 100, 50):
             need = self._need(n, n_features, n_pieces, ranks)
             if n_pieces < self._piece_count(n) and need.total * ranks.local_size <= free:
-                return f"n_pieces={n_pieces} needs {readable(need.total)}, or give a folder as scratch"
-        return "give a folder as scratch, or share the points among several processes"
+                return f"{scratch}n_pieces={n_pieces}, which needs {readable(need.total)}"
+        return f"{scratch}share the points among more machines"
 
     def _keep_state(self, geometry: Geometry, solution: Solution) -> None:
         """Remember where a warm start, or a fit to more points, goes on."""
@@ -301,7 +321,11 @@ class SolverEstimator(BaseEstimator, ABC):
         >>> ConvexRegressor(1e-3).fit_blocks(blocks).gap_ <= 0.01
         True
         """
-        return self.fit(*collected(blocks, self.scratch))
+        features, targets, names = collected(blocks, self.scratch)
+        self.fit(features, targets)
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        return self
 
     @abstractmethod
     def fit(self, X: Array, y: Array) -> Any:
@@ -326,6 +350,9 @@ class SolverEstimator(BaseEstimator, ABC):
             self._warm, rows = None, _Rows(features, targets, self._units(features, targets))
         else:
             rows = before.with_more(features, targets)
+            fresh = self._units(rows.features, rows.targets)
+            if not rows.units.serves(fresh):
+                self._warm, rows.units = None, fresh
         self._seen = rows
         try:
             return self._fit(rows.features, rows.targets, rows.units)

@@ -27,7 +27,10 @@ class UnreadableFileError(ValueError):
 def write_tensors(path: Path, kind: str, version: int, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Write a file of tensors; its header says what it is."""
     about = {**header, "holds": kind, "version": version, "bregnet": __version__}
-    save_file(tensors, path, metadata={HEADER: json.dumps(about)})
+    try:
+        save_file(tensors, path, metadata={HEADER: json.dumps(about)})
+    except SafetensorError as error:  # its own kind, also where a disk is full
+        raise OSError(f"{path} could not be written: {error}") from error
 
 
 def read_tensors(path: Path, kind: str, version: int, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:

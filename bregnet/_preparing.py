@@ -18,9 +18,10 @@ from bregnet.distributed import ALONE, Ranks
 from bregnet.partition import Merged, blocks
 
 WORK_BYTES = 50_000_000  # tiles, compiled code and the like, whatever the size
-CGROUP_FILES = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+LARGEST_DRIFT = 4.0  # of units, in factors and in standard deviations, before new ones are taken
+CGROUP_FILES = (  # limit, use, and the statistics that say how much of it is a mere cache of files
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
+    *[tuple(f"/sys/fs/cgroup/memory/memory.{name}" for name in ("limit_in_bytes", "usage_in_bytes", "stat"))],
 )
 
 
@@ -50,6 +51,15 @@ class Standardisation:
     def unit(self) -> np.ndarray:
         """The scale of each feature, 1 for one that does not vary."""
         return np.where(self.scale > 0, self.scale, 1.0)
+
+    def serves(self, fresh: Standardisation) -> bool:
+        """Whether data with the units `fresh` are well scaled in these, too: no feature lost, none far off."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.append(self.scale / fresh.scale, self.target_scale / fresh.target_scale)
+            shift = np.append((self.centre - fresh.centre) / fresh.scale, 0.0)
+        alike = np.append((self.scale == 0) & (fresh.scale == 0), False)
+        near = (ratio > 1 / LARGEST_DRIFT) & (ratio < LARGEST_DRIFT) & (np.abs(shift) < LARGEST_DRIFT)
+        return bool((alike | near).all())
 
     def points(self, X: np.ndarray) -> np.ndarray:
         """Features in the solver's coordinates; 0 where a feature does not vary."""
@@ -227,9 +237,11 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     free = psutil.virtual_memory().available
-    for limit, used in CGROUP_FILES:
+    for limit, used, statistics in CGROUP_FILES:
         try:
-            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))
+            there = dict(line.split() for line in Path(statistics).read_text().splitlines())
+            cached = int(there.get("total_inactive_file", there.get("inactive_file", 0)))
+            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()) + cached)
         except (OSError, ValueError):  # no such group, or no limit in it
             continue
     return free

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from bregnet import _validation as check
+from bregnet._arrays import to_numpy
 
 
 class Storage:
@@ -76,35 +80,62 @@ def _reserve(descriptor: int, n_bytes: int) -> None:
         os.truncate(descriptor, n_bytes)
 
 
-def collected(blocks: Iterable[tuple[Any, Any]], folder: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of all blocks in a file of a folder, as a memory-mapped array, and their targets in memory.
+def collected(blocks: Iterable[tuple[Any, Any]], folder: Any) -> tuple[np.ndarray, np.ndarray, tuple[str, ...] | None]:
+    """Rows of all blocks in a file of a folder, as a memory-mapped array, their targets in memory, and column names.
 
     None is the folder of the system's temporary files.
     """
-    if folder is not None and not Path(folder).is_dir():
-        raise FileNotFoundError(f"scratch must be a folder that exists, got {str(folder)!r}")
-    targets, n_features, n_rows = [], 0, 0
-    with tempfile.TemporaryFile(dir=folder) as file:
-        for number, block in enumerate(blocks):
-            rows, target = _checked_block(number, block, n_features)
-            n_features = rows.shape[1]
-            n_rows += len(rows)
-            targets.append(target)
-            file.write(np.ascontiguousarray(rows).data)
-        if not n_rows:
+    where = None if folder is None else check.folder("scratch", folder)
+    if where is not None and not where.is_dir():
+        raise FileNotFoundError(f"scratch must be a folder that exists, got {str(where)!r}")
+    if not isinstance(blocks, Iterable):
+        raise TypeError(f"blocks must be an iterable of pairs (X, y), got {blocks!r}")
+    targets: list[np.ndarray] = []
+    first: _Block | None = None
+    n_rows = 0
+    with tempfile.TemporaryFile(dir=where) as file:
+        for number, given in enumerate(blocks):
+            block = _Block.checked(number, given, first)
+            if len(block.rows) == 0:
+                continue
+            first = first or block
+            n_rows += len(block.rows)
+            targets.append(check.same_kind(f"y of block {number}", block.targets, first.targets))
+            file.write(np.ascontiguousarray(block.rows).data)
+        if first is None:
             raise ValueError("blocks must hold at least one row, got none")
         file.flush()
-        return np.memmap(file, dtype=np.float64, mode="r", shape=(n_rows, n_features)), np.concatenate(targets)
+        rows = np.memmap(file, dtype=np.float64, mode="r", shape=(n_rows, first.rows.shape[1]))
+    return rows, np.concatenate(targets), first.names
 
 
-def _checked_block(number: int, block: object, n_features: int) -> tuple[np.ndarray, np.ndarray]:
-    if not (isinstance(block, tuple | list) and len(block) == 2):
-        raise TypeError(f"blocks must yield pairs (X, y), got {type(block).__name__} as block {number}")
-    rows, target = np.asarray(block[0], dtype=np.float64), np.asarray(block[1])
-    if rows.ndim != 2 or rows.shape[1] == 0 or n_features not in (0, rows.shape[1]):
-        expected = n_features or "n_features"
-        raise ValueError(f"blocks must have rows of shape (n, {expected}), got {rows.shape} in block {number}")
-    if target.shape != (len(rows),):
-        found = f"{target.shape} for {rows.shape} in block {number}"
-        raise ValueError(f"blocks must have a target for each row, got {found}")
-    return rows, target
+@dataclass(frozen=True)
+class _Block:
+    """Rows, their targets, and the names of their columns, if any."""
+
+    rows: np.ndarray
+    targets: np.ndarray
+    names: tuple[str, ...] | None
+
+    @classmethod
+    def checked(cls, number: int, given: object, first: _Block | None) -> _Block:
+        """A block that goes with the first."""
+        if not (isinstance(given, tuple | list) and len(given) == 2):
+            raise TypeError(f"blocks must yield pairs (X, y), got {type(given).__name__} as block {number}")
+        X, y = given
+        names = tuple(map(str, X.columns)) if hasattr(X, "columns") else None
+        try:
+            rows = np.asarray(to_numpy(X), dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"blocks must have rows of numbers, got in block {number}: {error}") from error
+        targets = np.asarray(to_numpy(y))
+        n_features = rows.shape[1] if first is None and rows.ndim == 2 else first.rows.shape[1] if first else 0
+        if rows.ndim != 2 or rows.shape[1] == 0 or rows.shape[1] != n_features:
+            expected = n_features or "n_features"
+            raise ValueError(f"blocks must have rows of shape (n, {expected}), got {rows.shape} in block {number}")
+        if targets.shape != (len(rows),):
+            found = f"{targets.shape} for {rows.shape} in block {number}"
+            raise ValueError(f"blocks must have a target for each row, got {found}")
+        if first is not None and names != first.names:
+            raise ValueError(f"blocks must have the columns {first.names} in this order, got {names} in block {number}")
+        return cls(rows, targets, names)

@@ -43,6 +43,13 @@ def numbers(name: str, values: Any, each: Callable[[str, Any], float]) -> tuple[
     return found
 
 
+def same_kind(name: str, values: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Values that are numbers or strings as those before were: numpy would make strings of all."""
+    if (values.dtype.kind in "US") != (before.dtype.kind in "US"):
+        raise TypeError(f"{name} must hold values of one kind, got dtype {values.dtype} after {before.dtype}")
+    return values
+
+
 def folder(name: str, value: Any) -> Path:
     """A path."""
     if not isinstance(value, str | os.PathLike):

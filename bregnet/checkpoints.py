@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import time
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ class Checkpoint:
         Time between two writes, at least.
     resume : bool, default=True
         Whether a fit goes on from what the folder holds. It then ends as if it had not been interrupted. A folder that
-        holds another fit, with other data or parameters, is refused. If False, a fit begins anew.
+        holds another fit, with other data or parameters, is refused, unless that has ended. If False, a fit begins
+        anew.
 
     Examples
     --------
@@ -79,6 +81,36 @@ def digest(values: Iterable[Any], tensors: Iterable[Tensor | None]) -> str:
     return out.hexdigest()
 
 
+@dataclass(frozen=True)
+class _Latest:
+    """The note that names the latest checkpoint of a folder."""
+
+    folder: str
+    ranks: int
+    finished: bool
+
+    @classmethod
+    def read(cls, path: Path) -> _Latest | None:
+        """The note, or None where there is none."""
+        try:
+            found = json.loads(path.read_text())
+            name, ranks, finished = found["folder"], int(found["ranks"]), bool(found["finished"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise UnreadableFileError(f"{path} does not name a checkpoint: {error}") from error
+        if not isinstance(name, str) or Path(name).name != name:
+            raise UnreadableFileError(f"{path} does not name a checkpoint: {name!r}")
+        return cls(name, ranks, finished)
+
+    def write(self, path: Path) -> None:
+        """Put it in place of the one before."""
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(asdict(self)))
+        _flush(partial)
+        os.replace(partial, path)
+
+
 class Keeper:
     """Writes the state of one fit to its folder, and reads what is there.
 
@@ -92,25 +124,37 @@ class Keeper:
     def __init__(self, checkpoint: Checkpoint, ranks: Ranks = ALONE) -> None:
         self._folder, self._ranks = Path(checkpoint.path), ranks
         self._seconds, self._written = checkpoint.seconds, time.monotonic()
-        self._identity = ""
+        self._about = self._identity = ""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._found = self._read() if checkpoint.resume else None
+        self._latest = _Latest.read(self._folder / LATEST) if checkpoint.resume else None
+        self._found = None if self._latest is None else self._read(self._latest)
+        if ranks.any(self._found is None) and self._found is not None:
+            raise UnreadableFileError(f"checkpoint in {str(self._folder)!r} is not seen by every process")
 
-    @property
-    def cells(self) -> Tensor | None:
-        """The cells of the fit to go on with, if there is one."""
-        return None if self._found is None else self._found[1]["cells"]
+    def cells(self, about: str) -> Tensor | None:
+        """The cells of the fit to go on with, if there is one; it must be about the same."""
+        self._about = about
+        self._require("about", about)
+        return None if self._found is None else self._found[1]["cells"].clone()
 
     def resumed(self, identity: str) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """Values and tensors to go on from, which must be those of this very fit."""
         self._identity = identity
-        found, self._found = self._found, None  # the tensors are large
-        if self._ranks.any(found is not None and found[0]["identity"] != identity):
-            raise ValueError(
-                f"checkpoint must be for the same data and parameters, got {str(self._folder)!r} of another fit;"
-                " give another folder, or resume=False to begin anew"
-            )
+        self._require("identity", identity)
+        found, self._found = self._found, None  # its tensors need not stay
         return found
+
+    def _require(self, name: str, value: str) -> None:
+        """Refuse what is of another fit, unless that has ended."""
+        other = self._found is not None and self._found[0][name] != value
+        if not self._ranks.any(other):
+            return
+        if self._latest is None or not self._latest.finished:
+            raise ValueError(
+                f"checkpoint must be for the same data and parameters, got {str(self._folder)!r} of another fit that"
+                " has not ended; give another folder, or resume=False to begin anew"
+            )
+        self._found = None
 
     def due(self, iteration: int) -> bool:
         """Whether it is time to write."""
@@ -121,73 +165,61 @@ class Keeper:
 
     def save(self, iteration: int, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Write a checkpoint; the one before stays until it is whole."""
-        ranks, folder = self._ranks, self._folder / _name(iteration)
+        ranks = self._ranks
+        token = int(ranks.agreed(float(secrets.randbits(48)))[0])  # never the name of one that is there
+        name = f"iteration-{iteration:08d}-{token:012x}"
         failure = None
         try:
-            folder.mkdir(exist_ok=True)
-            path = folder / _file(ranks)
-            partial = path.with_suffix(".partial")
+            (self._folder / name).mkdir(exist_ok=True)
+            path = self._folder / name / _file(ranks)
             there = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-            write_tensors(partial, KIND, VERSION, values | {"identity": self._identity}, there)
-            _flush(partial)
-            os.replace(partial, path)
-        except (OSError, UnreadableFileError) as error:
+            header = values | {"about": self._about, "identity": self._identity}
+            write_tensors(path, KIND, VERSION, header, there)
+            _flush(path)
+        except OSError as error:
             failure = error
         if ranks.any(failure is not None):
-            if ranks.rank == 0:
-                shutil.rmtree(folder, ignore_errors=True)
             why = failure or "another rank failed"
             warnings.warn(f"the checkpoint in {str(self._folder)!r} could not be written: {why}", stacklevel=2)
-        elif ranks.rank == 0:
-            _point_to(self._folder, iteration, ranks.size)
+            if ranks.rank == 0:
+                shutil.rmtree(self._folder / name, ignore_errors=True)
+        else:
+            self._latest = _Latest(name, ranks.size, finished=False)
+            self._point()
         ranks.any(False)  # nobody goes on before the others may find it
         self._written = time.monotonic()
 
-    def _read(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        """Header and tensors of the latest checkpoint, or None where there is none."""
-        path = self._folder / LATEST
-        found = None
-        if path.exists():
-            latest = _latest(path)
-            if latest["ranks"] != self._ranks.size:
-                raise ValueError(
-                    f"checkpoint must be resumed by as many processes as wrote it, got {self._ranks.size} for the"
-                    f" {latest['ranks']} of {str(self._folder)!r}"
-                )
-            file = self._folder / _name(latest["iteration"]) / _file(self._ranks)
-            if not file.is_file():
-                raise UnreadableFileError(f"{file} is missing from the checkpoint")
-            found = read_tensors(file, KIND, VERSION, mmap=False)
-        if self._ranks.any(found is None) and found is not None:
-            raise UnreadableFileError(f"checkpoint in {str(self._folder)!r} is not seen by every process")
-        return found
+    def finish(self) -> None:
+        """Note that the fit has ended: another may take the folder."""
+        if self._latest is not None:
+            self._latest = replace(self._latest, finished=True)
+            self._point()
 
+    def _point(self) -> None:
+        """Name the latest checkpoint, and remove those before."""
+        if self._ranks.rank == 0 and self._latest is not None:
+            self._latest.write(self._folder / LATEST)
+            for other in self._folder.glob("iteration-*"):
+                if other.name != self._latest.folder:
+                    shutil.rmtree(other, ignore_errors=True)
 
-def _name(iteration: int) -> str:
-    return f"iteration-{iteration:08d}"
+    def _read(self, latest: _Latest) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """Header and tensors of a checkpoint, which stay in its file until they are used."""
+        if latest.ranks != self._ranks.size:
+            if latest.finished:
+                return None
+            raise ValueError(
+                f"checkpoint must be resumed by as many processes as wrote it, got {self._ranks.size} for the"
+                f" {latest.ranks} of {str(self._folder)!r}"
+            )
+        file = self._folder / latest.folder / _file(self._ranks)
+        if not file.is_file():
+            raise UnreadableFileError(f"{file} is missing from the checkpoint")
+        return read_tensors(file, KIND, VERSION, mmap=True)
 
 
 def _file(ranks: Ranks) -> str:
     return f"rank-{ranks.rank}-of-{ranks.size}.safetensors"
-
-
-def _latest(path: Path) -> dict[str, int]:
-    try:
-        found = json.loads(path.read_text())
-        return {key: int(found[key]) for key in ("iteration", "ranks")}
-    except (ValueError, KeyError, TypeError) as error:
-        raise UnreadableFileError(f"{path} does not name a checkpoint: {error}") from error
-
-
-def _point_to(folder: Path, iteration: int, n_ranks: int) -> None:
-    """Make this the latest checkpoint, and remove what came before."""
-    partial = folder / f"{LATEST}.partial"
-    partial.write_text(json.dumps({"iteration": iteration, "ranks": n_ranks}))
-    _flush(partial)
-    os.replace(partial, folder / LATEST)
-    for other in folder.glob("iteration-*"):
-        if other.name != _name(iteration):
-            shutil.rmtree(other, ignore_errors=True)
 
 
 def _flush(path: Path) -> None:

@@ -128,11 +128,16 @@ class ProcessRanks(Ranks):
         except RuntimeError as error:
             raise RankLostError(
                 f"rank {self.rank} of {self.size} lost another rank: start all of them again, with the checkpoint of"
-                f" the fit to go on where it was ({str(error).splitlines()[0]})"
+                f" the fit to go on where it was ({_first_sentence(error)})"
             ) from error
         self.seconds += time.perf_counter() - began
         self.n_exchanges += 1
         return there.to(values.device)
+
+
+def _first_sentence(error: Exception) -> str:
+    """What happened, without the advice and the place in the source that follow."""
+    return str(error).splitlines()[0].split(". ")[0]
 
 
 ALONE = Ranks()

@@ -50,6 +50,8 @@ class _Told:
         From the geometry and the points it is made of to the supervision of the program.
     tangents, points, similar : ndarray of shape (m,)
         Pairs of rows to set the threshold by.
+    seed : int, RandomState or None
+        Of everything that is drawn.
     classes : ndarray or None
         The class of each row, where labels were given.
     """
@@ -58,6 +60,7 @@ class _Told:
     tangents: np.ndarray
     points: np.ndarray
     similar: np.ndarray
+    seed: Any
     classes: np.ndarray | None = None
 
 
@@ -444,8 +447,9 @@ class PBDL(LearnedPairs, SolverEstimator):
             there = torch.as_tensor(histograms[present], device=points.device)
             return Labels(geometry, there, torch.as_tensor(here[present], device=points.device), pull, push)
 
-        tangents, points = self._sampled_pairs(classes)
-        told = _Told(supervise, tangents, points, classes[tangents] == classes[points], classes)
+        seed = self._seed()
+        tangents, points = _sampled_pairs(classes, seed)
+        told = _Told(supervise, tangents, points, classes[tangents] == classes[points], seed, classes)
         self._learn(features, told, units, streamed=streamed)
         self.classes_ = known
         return self
@@ -490,7 +494,7 @@ class PBDL(LearnedPairs, SolverEstimator):
             weights = (torch.as_tensor(w, device=device) for w in (pull * both, push * ~both))
             return Pairs(geometry, *at, *weights)
 
-        return self._learn(features, _Told(supervise, tangents, points, both))
+        return self._learn(features, _Told(supervise, tangents, points, both, self.random_state))
 
     def fit_triplets(self, X: Array, triplets: Array) -> PBDL:
         """Learn from triplets: an anchor that is nearer to a positive than to a negative row.
@@ -525,7 +529,8 @@ class PBDL(LearnedPairs, SolverEstimator):
             return Triplets(geometry, there, geometry.lifted.new_full((len(rows),), 1 / len(rows)))
 
         tangents, points = np.concatenate([rows[:, [0, 1]], rows[:, [0, 2]]]).T
-        return self._learn(features, _Told(supervise, tangents, points, np.arange(2 * len(rows)) < len(rows)))
+        nearer = np.arange(2 * len(rows)) < len(rows)
+        return self._learn(features, _Told(supervise, tangents, points, nearer, self.random_state))
 
     def _weights(self, n_similar: float, n_dissimilar: float) -> tuple[float, float]:
         """Weight of a similar and of a dissimilar pair."""
@@ -552,7 +557,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         points = self._points(features, units, merged, streamed=streamed)
         level = self._penalty_level(units, points.device)
         companion = self._companion(features, units, told)
-        geometry, state = self._geometry(points, classes, keeper)
+        geometry, state = self._geometry(points, told.seed, classes, keeper)
         supervision = told.supervise(geometry, points)
         if state is not None and not state.suits(supervision.entries):
             state = None
@@ -589,23 +594,6 @@ class PBDL(LearnedPairs, SolverEstimator):
         self._record(result)
         return self
 
-    def _sampled_pairs(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs of different rows: all of them, or many at random, with some of both kinds."""
-        n = len(classes)
-        if n * (n - 1) <= CALIBRATION_PAIRS:
-            tangents, points = np.nonzero(~np.eye(n, dtype=bool))
-            return tangents, points
-        seed = check_random_state(self.random_state)
-        tangents = seed.randint(n, size=CALIBRATION_PAIRS)
-        points = (tangents + 1 + seed.randint(n - 1, size=CALIBRATION_PAIRS)) % n
-        order = np.argsort(classes, kind="stable")
-        together = classes[order[:-1]] == classes[order[1:]]
-        for kind in (True, False):
-            if not ((classes[tangents] == classes[points]) == kind).any():
-                at = np.flatnonzero(together == kind)
-                tangents, points = np.append(tangents, order[at]), np.append(points, order[at + 1])
-        return tangents, points
-
     def _companion(self, features: np.ndarray, units: Standardisation, told: _Told) -> Generator | None:
         weight = check.at_least_zero("companion_weight", self.companion_weight)
         if self.companion is None:
@@ -619,8 +607,26 @@ class PBDL(LearnedPairs, SolverEstimator):
             return weight * self.companion
         pairs = np.stack([told.tangents, told.points], axis=1)
         return weight * companion_generator(
-            self.companion, units.points(features), units.unit, pairs, told.similar, told.classes, self.random_state
+            self.companion, units.points(features), units.unit, pairs, told.similar, told.classes, told.seed
         )
+
+
+def _sampled_pairs(classes: np.ndarray, random_state: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of different rows: all of them, or many at random, with some of both kinds."""
+    n = len(classes)
+    if n * (n - 1) <= CALIBRATION_PAIRS:
+        tangents, points = np.nonzero(~np.eye(n, dtype=bool))
+        return tangents, points
+    seed = check_random_state(random_state)
+    tangents = seed.randint(n, size=CALIBRATION_PAIRS)
+    points = (tangents + 1 + seed.randint(n - 1, size=CALIBRATION_PAIRS)) % n
+    order = np.argsort(classes, kind="stable")
+    together = classes[order[:-1]] == classes[order[1:]]
+    for kind in (True, False):
+        if not ((classes[tangents] == classes[points]) == kind).any():
+            at = np.flatnonzero(together == kind)
+            tangents, points = np.append(tangents, order[at]), np.append(points, order[at + 1])
+    return tangents, points
 
 
 def _told_distances(learned: BregmanDivergence, features: np.ndarray, told: _Told) -> np.ndarray:

@@ -225,7 +225,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         scaled = units.targets(targets)
         means = np.bincount(merged.inverse, scaled) / merged.counts
         offset = float(np.mean((scaled - means[merged.inverse]) ** 2))
-        geometry, state = self._geometry(points, keeper=keeper)
+        geometry, state = self._geometry(points, self._seed(), keeper=keeper)
         return self._problem(geometry, points.here(means), level, offset), state
 
 

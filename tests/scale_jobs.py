@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from bregnet import PBDL, Checkpoint, ConvexRegressor, DCRegressor, checkpoints, distributed
+from bregnet.admm import polish
 
 
 def data(learner, n=600, d=4):
@@ -21,6 +22,9 @@ def data(learner, n=600, d=4):
     cluster = rng.integers(9, size=n)
     X = centres[cluster] + 0.6 * rng.standard_normal((n, d))
     X[1] = X[0]  # a duplicate, on the same rank or not
+    if learner == "apart":  # two classes that are nearly one, and another far away, which is all that a rank has
+        X = np.concatenate([X[:200], 40 + 0.01 * X[200:400, ::-1]])
+        return X, np.r_[rng.integers(0, 2, 200), np.full(200, 2)]
     if learner == "PBDL":
         return X, cluster % 3
     return X, np.abs(X[:, :2]).sum(1) - np.abs(X[:, 2:]).sum(1) + 0.1 * rng.standard_normal(n)
@@ -28,7 +32,7 @@ def data(learner, n=600, d=4):
 
 def model(learner, **parameters):
     settings = {"n_pieces": 120, "tol": 1e-2, "max_iter": 150, "random_state": 0, "device": "cpu", **parameters}
-    if learner == "PBDL":
+    if learner in ("PBDL", "apart"):
         return PBDL(1e-3, **settings)
     return {"ConvexRegressor": ConvexRegressor, "DCRegressor": DCRegressor}[learner](1e-2, **settings)
 
@@ -52,6 +56,9 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--checkpoint")
     parser.add_argument("--die-at", type=int)
+    parser.add_argument("--differ", action="store_true")
+    parser.add_argument("--no-seed", action="store_true")
+    parser.add_argument("--few", action="store_true")
     parser.add_argument("--die-while-writing", type=int)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
@@ -73,7 +80,17 @@ def main():
             if arguments.die_at is not None and check.iteration >= arguments.die_at and last:
                 die()
 
-        fitted = model(arguments.learner, checkpoint=kept, callback=callback).fit(*data(arguments.learner))
+        if arguments.few:  # only some points are polished
+            polish.SUBSET_ELEMENTS = 1000
+        X, y = data(arguments.learner)
+        if arguments.differ and last:
+            X[3] += 1
+        made = model(arguments.learner, checkpoint=kept, callback=callback)
+        if arguments.no_seed:
+            made.set_params(random_state=None, companion="nca")
+        fitted = made.fit(X, y)
+        if arguments.no_seed:
+            print("threshold", repr(fitted.threshold_), repr(float(fitted.divergence_.paired(X[:1], X[5:6])[0])))
         if last:  # not the one that wrote its results first in all else
             with open(arguments.out, "w") as file:
                 json.dump(summary(fitted), file)

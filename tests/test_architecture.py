@@ -7,8 +7,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "bregnet"
 LAYERS = [
-    {"_version", "_validation", "_arrays", "_compiling", "_storage", "distributed", "partition"},
-    {"generators", "metrics", "calibration", "_files"},
+    {"_version", "_validation", "_arrays", "_compiling", "distributed", "partition"},
+    {"generators", "metrics", "calibration", "_files", "_storage"},
     {"classical", "_points", "datasets", "_preparing", "checkpoints"},
     {"functions", "divergences"},
     {"_states", "_learned", "centres"},

@@ -22,6 +22,10 @@ def run(*arguments, n_processes=1, **kwargs):
     return subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300, **kwargs)
 
 
+def latest_iteration(folder):
+    return int(json.loads((folder / "latest.json").read_text())["folder"].split("-")[1])
+
+
 class InterruptedFitError(Exception):
     pass
 
@@ -44,8 +48,7 @@ def test_an_interrupted_fit_ends_as_if_it_had_not_been(learner, n_pieces, tmp_pa
     kept = Checkpoint(tmp_path / "kept", seconds=0)
     with pytest.raises(InterruptedFitError):
         model(learner).set_params(**settings, checkpoint=kept, callback=stops_at(50)).fit(X, y)
-    latest = json.loads((tmp_path / "kept" / "latest.json").read_text())
-    assert 25 <= latest["iteration"] <= 50
+    assert 25 <= latest_iteration(tmp_path / "kept") <= 50
     resumed = model(learner).set_params(**settings, checkpoint=kept).fit(X, y)
     assert summary(resumed) == expected
 
@@ -78,8 +81,7 @@ def test_a_kill_while_writing_leaves_the_checkpoint_before(number, tmp_path):
     assert run("PBDL", tmp_path / "expected").returncode == 0
     killed = run("PBDL", tmp_path / "out", "--checkpoint", tmp_path / "kept", "--die-while-writing", number)
     assert killed.returncode == -signal.SIGKILL
-    latest = json.loads((tmp_path / "kept" / "latest.json").read_text())
-    assert latest["iteration"] == 10  # the second of them
+    assert latest_iteration(tmp_path / "kept") == 10  # the second of them
     header, tensors = checkpoints.Keeper(Checkpoint(tmp_path / "kept"))._found
     assert header["at"]["iteration"] == 10
     assert tensors["slacks.0"].isfinite().all()
@@ -99,9 +101,10 @@ def written(tmp_path):
 def test_other_data_or_parameters_are_refused(written):
     X, y, kept = written
     same = {"n_pieces": 9, "random_state": 0, "tol": 1e-4, "checkpoint": kept}
-    for alpha, changed, more in ((2e-3, X, {}), (1e-3, X + np.eye(80, 4), {}), (1e-3, X, {"monotone": 1})):
+    others = [{"monotone": 1}, {"n_pieces": 12}, {"random_state": 1}]
+    for alpha, changed, more in ((2e-3, X, {}), (1e-3, X + np.eye(80, 4), {}), *((1e-3, X, more) for more in others)):
         with pytest.raises(ValueError, match=r"checkpoint must be for the same data and parameters, got '.*kept'"):
-            ConvexRegressor(alpha, **same, **more).fit(changed, y)
+            ConvexRegressor(alpha, **{**same, **more}).fit(changed, y)
     with pytest.raises(ValueError, match="checkpoint must be for the same data and parameters"):
         ConvexRegressor(1e-3, **same).fit(X[:-1], y[:-1])
     again = Checkpoint(kept.path, resume=False)
@@ -122,7 +125,8 @@ def test_damaged_checkpoints_are_told(written):
         clone(make).fit(X, y)
     file.write_bytes(whole)
     note = folder / "latest.json"
-    for text in ("", "{}", '{"iteration": "x", "ranks": 1}', "[1]"):
+    wrong = '{"folder": "../elsewhere", "ranks": 1, "finished": false}'
+    for text in ("", "{}", '{"folder": "x", "ranks": "y", "finished": false}', "[1]", wrong):
         before = note.read_text()
         note.write_text(text)
         with pytest.raises(UnreadableFileError, match="does not name a checkpoint"):
@@ -167,3 +171,85 @@ def test_rounds_of_reassignment_keep_no_checkpoint(tmp_path):
         ConvexRegressor(n_pieces=9, reassign=2, checkpoint=tmp_path).fit(X, y)
     with pytest.raises(ValueError, match="checkpoint must be None for partial_fit"):
         ConvexRegressor(n_pieces=9, checkpoint=tmp_path).partial_fit(X, y)
+
+
+@quiet
+@pytest.mark.parametrize("kind", ["pairs", "triplets"])
+def test_pairs_and_triplets_are_resumed_too(kind, tmp_path):
+    X, y = data("PBDL", 60)
+    rng = np.random.default_rng(0)
+
+    def fitted(**parameters):
+        made = PBDL(1e-3, n_pieces=20, tol=1e-3, max_iter=90, random_state=0, **parameters)
+        if kind == "pairs":
+            return made.fit_pairs(X, pairs, y[pairs[:, 0]] == y[pairs[:, 1]])
+        return made.fit_triplets(X, triplets)
+
+    pairs = rng.integers(2, 60, (150, 2))
+    pairs = pairs[pairs[:, 0] < pairs[:, 1]]
+    near, far = (rng.permutation(np.flatnonzero(y == label))[:10] for label in (0, 1))
+    triplets = np.stack([near[:9], near[1:10], far[:9]], 1)
+    expected = summary(fitted())
+    kept = Checkpoint(tmp_path, seconds=0)
+    with pytest.raises(InterruptedFitError):
+        fitted(checkpoint=kept, callback=stops_at(50))
+    assert summary(fitted(checkpoint=kept)) == expected
+
+
+@quiet
+def test_fewer_iterations_than_were_done_are_still_certified(tmp_path):
+    X, y = data("ConvexRegressor", 80)
+    kept = Checkpoint(tmp_path, seconds=0)
+    settings = {"n_pieces": 9, "random_state": 0, "tol": 1e-4, "checkpoint": kept}
+    with pytest.raises(InterruptedFitError):
+        ConvexRegressor(1e-3, **settings, callback=stops_at(25)).fit(X, y)
+    for max_iter in (22, 10):
+        fitted = ConvexRegressor(1e-3, **settings, max_iter=max_iter).fit(X, y)
+        assert len(fitted.result_.history) == 1
+        assert fitted.score(X, y) > 0.5
+
+
+@quiet
+def test_a_fit_that_has_ended_gives_way_to_another(tmp_path):
+    X, y = data("ConvexRegressor", 80)
+    kept = Checkpoint(tmp_path, seconds=0)
+    settings = {"n_pieces": 9, "random_state": 0, "tol": 1e-4, "max_iter": 60}
+    for alpha, rows in ((1e-3, 80), (1e-2, 80), (1e-2, 79)):
+        expected = summary(ConvexRegressor(alpha, **settings).fit(X[:rows], y[:rows]))
+        for _ in range(2):  # the second goes on from the end of the first
+            fitted = ConvexRegressor(alpha, checkpoint=kept, **settings).fit(X[:rows], y[:rows])
+            assert summary(fitted) == expected
+
+
+def test_a_real_failure_to_write_is_a_warning(tmp_path):
+    import resource
+
+    X, y = data("ConvexRegressor", 200)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    make = ConvexRegressor(n_pieces=60, random_state=0, checkpoint=Checkpoint(tmp_path, seconds=0))
+    expected = summary(clone(make).set_params(checkpoint=None).fit(X, y))
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+        with pytest.warns(UserWarning, match=r"could not be written"):
+            fitted = make.fit(X, y)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert summary(fitted) == expected
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_leaves_the_checkpoint_that_is_there(written, monkeypatch):
+    X, y, kept = written
+    before = sorted(str(path) for path in Path(kept.path).rglob("*"))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "write_tensors", full)
+    again = Checkpoint(kept.path, seconds=0, resume=False)
+    model = ConvexRegressor(1e-3, n_pieces=9, random_state=0, checkpoint=again, callback=stops_at(25))
+    with pytest.warns(UserWarning, match="could not be written"), pytest.raises(InterruptedFitError):
+        model.fit(X, y)
+    assert sorted(str(path) for path in Path(kept.path).rglob("*")) == before

@@ -52,6 +52,33 @@ def test_the_ranks_that_are_left_say_so(tmp_path):
     assert "RankLostError: rank 0 of 2 lost another rank: start all of them again" in errors[0]
 
 
+def test_a_rank_without_tight_points_has_its_part_in_polishing(tmp_path):
+    done = run("apart", tmp_path / "two", "--few", n_processes=2)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_ranks_that_differ_are_told(tmp_path):
+    done = run("ConvexRegressor", tmp_path / "out", "--differ", n_processes=2)
+    assert done.returncode != 0
+    assert "X, y and parameters must be the same on every process" in done.stderr
+
+
+def test_without_a_seed_ranks_end_with_the_same_estimator(tmp_path):
+    done = run("PBDL", tmp_path / "out", "--no-seed", n_processes=2)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = [line for line in done.stdout.splitlines() if "threshold" in line]
+    assert len(lines) == 2
+    assert lines[0] == lines[1]
+
+
+def test_a_checkpoint_of_other_data_is_refused_by_all(tmp_path):
+    kept = ("--checkpoint", tmp_path / "kept")
+    assert run("PBDL", tmp_path / "out", *kept, "--die-at", 75, n_processes=2).returncode != 0
+    refused = run("apart", tmp_path / "out", *kept, n_processes=2)
+    assert refused.returncode != 0
+    assert "checkpoint must be for the same data and parameters" in refused.stderr
+
+
 class Two(distributed.Ranks):
     """Rank 0 of two as long as nobody talks."""
 

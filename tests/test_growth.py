@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bregnet import PBDL, ConvexRegressor, DCRegressor
-from bregnet.admm.growth import known_places, nearest_cells
+from bregnet.admm.growth import known_places
 from tests.scale_jobs import data
 
 quiet = pytest.mark.filterwarnings("ignore:.*not converged:sklearn.exceptions.ConvergenceWarning")
@@ -114,11 +114,54 @@ def test_pieces_give_way_to_cells_when_points_are_many(monkeypatch):
 
 
 def test_new_points_go_to_cells_of_their_class():
-    from bregnet.admm.geometry import Geometry
+    X = np.array([[0.0], [0.1], [1.0], [1.1], [5.0], [5.1], [6.0], [6.1]])
+    y = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    model = PBDL(n_pieces=4, tol=0.9, random_state=0).partial_fit(X, y)
+    before = model._warm.geometry
+    new, labels = np.array([[0.3], [5.5], [2.0], [5.7]]), np.array([0, 1, 1, 2])
+    model.partial_fit(new, labels)
+    after = model._warm.geometry
+    place = known_places(before.lifted, after.lifted)
+    of_class = {0: set(), 1: set()}
+    for cell, point in zip(before.cells.tolist(), before.points[:, 0].tolist(), strict=True):
+        of_class[int(point > 0)].add(cell)
+    units = model._seen.units
+    for cell, point, known in zip(after.cells.tolist(), after.points, place.tolist(), strict=True):
+        if known < 0:
+            value = float(point[0] * units.scale[0] + units.centre[0])
+            if value != pytest.approx(5.7):  # its class has no cell yet: the nearest will do
+                assert cell in of_class[0 if value < 1 else 1]
 
-    points = torch.tensor([[0.0], [1.0], [5.0], [6.0]], dtype=torch.float64)
-    geometry = Geometry.build(points, torch.ones(4, dtype=torch.float64), torch.tensor([0, 0, 1, 1]), 2)
-    new = torch.tensor([[0.2], [5.8], [5.9]], dtype=torch.float64)
-    assert nearest_cells(geometry, new).tolist() == [0, 1, 1]
-    allowed = torch.tensor([[False, True], [True, False], [False, False]])
-    assert nearest_cells(geometry, new, allowed).tolist() == [1, 0, 1]
+
+@quiet
+def test_features_that_vary_late_and_data_that_drift_are_fitted_anew():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 2))
+    y = (X**2).sum(1)
+    one = ConvexRegressor(1e-3).partial_fit(X[:1], y[:1]).partial_fit(X[1:], y[1:])
+    assert one.score(X, y) > 0.99
+    late = X.copy()
+    late[:50, 1] = 0
+    target = (late**2).sum(1)
+    model = ConvexRegressor(1e-3).partial_fit(late[:50], target[:50])
+    assert model.feature_bounds_[1] == 0
+    assert model.partial_fit(late[50:], target[50:]).score(late, target) > 0.99
+    drifted = X * np.where(np.arange(120) < 40, 1e-3, 1.0)[:, None]
+    target = (drifted**2).sum(1)
+    model = ConvexRegressor(1e-3).partial_fit(drifted[:40], target[:40]).partial_fit(drifted[40:], target[40:])
+    assert model.score(drifted, target) > 0.98
+
+
+@quiet
+def test_another_number_of_pieces_begins_anew():
+    X, y = data("ConvexRegressor", 80)
+    model = ConvexRegressor(n_pieces=5, max_iter=30, random_state=0).partial_fit(X[:40], y[:40])
+    model.set_params(n_pieces=20).partial_fit(X[40:], y[40:])
+    assert model._warm.geometry.n_pieces > 15
+
+
+def test_labels_of_another_kind_are_refused():
+    X, y = data("PBDL", 40)
+    model = PBDL(n_pieces=8, tol=0.9, random_state=0).partial_fit(X, y)
+    with pytest.raises(TypeError, match="y must hold values of one kind, got dtype <U1 after int64"):
+        model.partial_fit(X, y.astype(str).astype("<U1"))

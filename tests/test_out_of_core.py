@@ -3,6 +3,7 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -84,8 +85,17 @@ def test_preparing_rows_in_a_file_holds_few_of_them(tmp_path, monkeypatch):
 def test_bad_blocks_are_told():
     X, y = np.zeros((4, 2)), np.zeros(4)
     fit = model("ConvexRegressor", n_pieces=2).fit_blocks
-    with pytest.raises(ValueError, match="at least one row, got none"):
-        fit([])
+    for nothing in ([], [(X[:0], y[:0])]):
+        with pytest.raises(ValueError, match="at least one row, got none"):
+            fit(nothing)
+    with pytest.raises(TypeError, match="blocks must be an iterable of pairs"):
+        fit(None)
+    with pytest.raises(TypeError, match="y of block 1 must hold values of one kind, got dtype <U1 after int64"):
+        fit([(X, [0, 1, 0, 1]), (X, list("abab"))])
+    with pytest.raises(ValueError, match="blocks must have rows of numbers, got in block 0"):
+        fit([([["a", "b"]] * 4, y)])
+    with pytest.raises(TypeError, match="scratch must be a path, got 123"):
+        model("ConvexRegressor", n_pieces=2, scratch=123).fit_blocks([(X, y)])
     with pytest.raises(TypeError, match=r"blocks must yield pairs \(X, y\), got ndarray as block 0"):
         fit([X])
     with pytest.raises(ValueError, match=r"shape \(n, 2\), got \(4, 3\) in block 1"):
@@ -125,10 +135,10 @@ def test_a_fit_that_needs_too_much_memory_is_refused_with_advice(learner, monkey
     monkeypatch.setattr("bregnet._estimator.free_bytes", lambda device: free)
     with pytest.raises(MemoryError, match=r"the fit needs .* of them its state\) for 2999 points and 2500 pieces, and"):
         model(learner, n_pieces=2500).fit(X, y)
-    with pytest.raises(MemoryError, match=r"n_pieces=100 needs .*, or give a folder as scratch"):
+    with pytest.raises(MemoryError, match=r"give a folder as scratch, or n_pieces=100, which needs"):
         model(learner, n_pieces=2500).fit(X, y)
     monkeypatch.setattr("bregnet._estimator.free_bytes", lambda device: 0)
-    with pytest.raises(MemoryError, match="give a folder as scratch, or share the points"):
+    with pytest.raises(MemoryError, match="give a folder as scratch, or share the points among more machines"):
         model(learner, n_pieces=2500).fit(X, y)
 
 
@@ -151,11 +161,12 @@ def test_the_state_that_is_announced_is_the_one_that_is_made():
 
 def test_free_memory_heeds_the_limit_of_a_container(tmp_path, monkeypatch):
     device = torch.device("cpu")
-    limit, used = tmp_path / "max", tmp_path / "current"
+    limit, used, statistics = (tmp_path / name for name in ("max", "current", "stat"))
     limit.write_text("1000000")
     used.write_text("400000")
-    monkeypatch.setattr(_preparing, "CGROUP_FILES", ((limit, used),))
-    assert _preparing.free_bytes(device) == 600_000
+    statistics.write_text("anon 390000\ninactive_file 10000\n")
+    monkeypatch.setattr(_preparing, "CGROUP_FILES", ((limit, used, statistics),))
+    assert _preparing.free_bytes(device) == 610_000
     limit.write_text("max")
     assert _preparing.free_bytes(device) > 10_000_000
 
@@ -163,3 +174,21 @@ def test_free_memory_heeds_the_limit_of_a_container(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("n_bytes", "text"), [(12, "12 B"), (1500, "1.5 kB"), (2.5e9, "2.5 GB"), (3e13, "30 TB")])
 def test_bytes_are_readable(n_bytes, text):
     assert _preparing.readable(n_bytes) == text
+
+
+def test_names_of_columns_are_kept_and_compared():
+    X, y = data("PBDL", 40)
+    frames = [pd.DataFrame(part, columns=list("abcd")) for part in (X[:20], X[20:])]
+    blocks = [(frames[0], y[:20]), (frames[0][:0], y[:0]), (frames[1], y[20:])]
+    fitted = model("PBDL", n_pieces=10, tol=0.9).fit_blocks(blocks)
+    assert list(fitted.feature_names_in_) == list("abcd")
+    assert fitted.classes_.dtype.kind == "i"
+    turned = frames[1][list("dcba")]
+    with pytest.raises(ValueError, match=r"blocks must have the columns \('a', 'b', 'c', 'd'\) in this order"):
+        model("PBDL", n_pieces=10).fit_blocks([(frames[0], y[:20]), (turned, y[20:])])
+
+
+def test_memory_is_not_announced_for_wrong_pieces():
+    for value in ("foo", 0):
+        with pytest.raises((TypeError, ValueError), match="n_pieces"):
+            model("PBDL", n_pieces=value).memory_needed(100, 3)

@@ -22,17 +22,10 @@ def known_places(before: Tensor, now: Tensor) -> Tensor:
     return torch.as_tensor(np.where(old[found] == new, found, -1), device=now.device)
 
 
-def nearest_cells(geometry: Geometry, points: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """The cell with the nearest centre for every point, among those `allowed` (points, K) where there are any."""
-    centres, rows = geometry.centres.cpu().numpy(), points.cpu().numpy()
-    out = nearest_centre(rows, centres)
-    if allowed is not None:
-        choice = allowed.cpu().numpy()
-        for pattern in np.unique(choice, axis=0):
-            if pattern.any():
-                here = (choice == pattern).all(1)
-                out[here] = np.flatnonzero(pattern)[nearest_centre(rows[here], centres[pattern])]
-    return torch.as_tensor(out, device=points.device)
+def nearest_cells(geometry: Geometry, points: Tensor, among: Tensor | None = None) -> Tensor:
+    """The cell with the nearest centre for every point, or which of those `among` which to choose."""
+    centres = geometry.centres if among is None else geometry.centres[among]
+    return torch.as_tensor(nearest_centre(points.cpu().numpy(), centres.cpu().numpy()), device=points.device)
 
 
 def grown(state: State, last: Tensor, geometry: Geometry, place: Tensor, old_cells: Tensor) -> tuple[State, Tensor]:

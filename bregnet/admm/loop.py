@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from bregnet.admm.entries import Entries, EntryKernel
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.interior import Interior, InteriorPoint, system_size, working_elements
-from bregnet.admm.kernels import Kernel, choose_kernel, single_threaded_torch
+from bregnet.admm.kernels import Kernel, Moments, choose_kernel, single_threaded_torch
 from bregnet.admm.normal import Factor, NormalEquations, pull
 from bregnet.admm.polish import keep_points, strictly_convex, tightest
 from bregnet.admm.problem import Problem, StateMultipliers
@@ -142,7 +142,7 @@ class _Iteration:
         problem.prepare(self._normal, state.rho)
         self._plain: tuple[Kernel, Factor, float] | None = None
         self.n_polish = 0
-        self._moments = [kernel.moments(w) for w in state.slacks]
+        self.moments = [kernel.moments(w) for w in state.slacks]
         self.pieces = torch.zeros(
             (*state.slopes.shape[:2], state.slopes.shape[2] + 1), dtype=torch.float64, device=state.slopes.device
         )
@@ -152,7 +152,7 @@ class _Iteration:
         state, geometry = self.state, self.problem.geometry
         clipped = self.clipped_slopes()
         self.pieces = self.problem.solve_pieces(self._right_hand_side(2 * clipped - state.slopes))
-        self._moments = [
+        self.moments = [
             self.kernel.advance(w, u, geometry.fitted(u), self.relaxation)
             for w, u in zip(state.slacks, self.pieces, strict=True)
         ]
@@ -163,7 +163,7 @@ class _Iteration:
         return self.problem.penalty.prox(self.state.slopes, self.state.rho * self.kappa)
 
     def _right_hand_side(self, wanted_slopes: Tensor) -> Tensor:
-        return pull(self.problem.geometry, self._moments, self.kappa, wanted_slopes)
+        return pull(self.problem.geometry, self.moments, self.kappa, wanted_slopes)
 
     def rescale(self, rho: float) -> None:
         """Change the step size, keeping slopes, slacks and multipliers."""
@@ -175,7 +175,7 @@ class _Iteration:
             self.kernel.rescale(w, rho)
         state.rho = rho
         self.problem.prepare(self._normal, rho)
-        self._moments = [self.kernel.moments(w) for w in state.slacks]
+        self.moments = [self.kernel.moments(w) for w in state.slacks]
 
     def primal(self) -> tuple[float, Tensor]:
         """The better of two functions: with the slopes of block 1, and with those the penalty agrees with."""
@@ -232,6 +232,7 @@ class _Tracker:
             device=problem.geometry.lifted.device,
         )
         self.objective, self.pieces = problem.primal(resting)
+        self.objective = self._ranks.agreed(self.objective)[0]
         self.bound = problem.trivial_bound
         if not math.isfinite(self.objective):
             raise FloatingPointError("non-finite values before the first iteration")
@@ -320,6 +321,8 @@ def _snapshot(work: _Iteration, tracker: _Tracker, at: _Progress) -> tuple[dict[
         "history": [astuple(each) for each in tracker.history],
     }
     tensors = {f"slacks.{number}": w for number, w in enumerate(work.state.slacks)}
+    for number, moments in enumerate(work.moments):  # a later sum of the same numbers may round otherwise
+        tensors |= {f"moments.{number}.{name}": part for name, part in moments._asdict().items()}
     tensors |= {"slopes": work.state.slopes, "pieces": work.pieces, "best": tracker.pieces}
     if work.state.copies is not None:
         tensors["copies"] = work.state.copies
@@ -332,16 +335,19 @@ def _state_of(values: dict[str, Any], tensors: dict[str, Tensor], problem: Probl
     for number in range(problem.n_sets):
         slacks.append(kernel.new_state().copy_(tensors.pop(f"slacks.{number}")))
     device = problem.geometry.lifted.device
-    copies = tensors["copies"].to(device) if "copies" in tensors else None
-    return State(slacks, tensors["slopes"].to(device), values["rho"], copies)
+    copies = tensors["copies"].to(device, copy=True) if "copies" in tensors else None
+    return State(slacks, tensors["slopes"].to(device, copy=True), values["rho"], copies)
 
 
 def _restore(work: _Iteration, tracker: _Tracker, values: dict[str, Any], tensors: dict[str, Tensor]) -> _Progress:
     """Set everything else as a snapshot has it."""
     device = work.state.slopes.device
-    work.pieces, work.n_polish = tensors["pieces"].to(device), values["n_polish"]
+    for number in range(len(work.moments)):
+        parts = {name: tensors[f"moments.{number}.{name}"].to(device, copy=True) for name in Moments._fields}
+        work.moments[number] = Moments(**parts)
+    work.pieces, work.n_polish = tensors["pieces"].to(device, copy=True), values["n_polish"]
     tracker.objective, tracker.bound = values["objective"], values["bound"]
-    tracker.pieces = tensors["best"].to(device)
+    tracker.pieces = tensors["best"].to(device, copy=True)
     tracker.history = [Check(*each) for each in values["history"]]
     return _Progress(**values["at"])
 
@@ -384,12 +390,19 @@ def solve(
     work = _Iteration(problem, kernel, state, options.relaxation)
     if state.rho != rho:
         work.rescale(rho)
-    with _progress(options) as bar:
+    with _progress(options if problem.geometry.ranks.rank == 0 else replace(options, verbose=0)) as bar:
         tracker = _Tracker(problem, options, bar)
         at = _Progress(next_check=_next_check(0, options.max_iter)) if kept is None else _restore(work, tracker, *kept)
         at.seconds -= began
+        del kept
+        at.next_check = min(at.next_check, options.max_iter)
+        if at.iteration >= options.max_iter:  # of which there were more when the checkpoint was written
+            with kernel.session():
+                _check(work, tracker, options, at)
         _run(work, tracker, options, at, keeper)
     result = tracker.result(at.iteration, at.n_interior, work.n_polish, at.seconds + time.perf_counter())
+    if keeper is not None:
+        keeper.finish()
     return Solution(tracker.pieces, result, state, work.pieces)
 
 

@@ -16,12 +16,13 @@ from torch import Tensor
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.kernels import Kernel
 from bregnet.admm.normal import Factor, pull
+from bregnet.distributed import Ranks
 
 STEPS_BETWEEN = 20  # looks at what is still violated
 VIOLATION = 1e-11  # taken as none
 SUBSET_ELEMENTS = 1 << 21  # entries of the state beyond which only the tightest points are looked at
 SUBSET_SHARE = 8  # but this part of them at least
-MARGIN_BINS = 4096
+LEVEL_BINS, LEVEL_ROUNDS = 4096, 4
 STRICTNESS = 1e-7  # curvature that makes every piece the strictly largest at its point
 
 
@@ -39,13 +40,28 @@ def tightest(geometry: Geometry, pieces: Tensor) -> Geometry:
     if geometry.own_piece or geometry.n_total <= n_wanted:
         return geometry
     lead = _leads(geometry, pieces)
-    least, most = -float(geometry.ranks.largest(-lead.amin())), float(geometry.ranks.largest(lead.amax()))
-    counts = geometry.ranks.sum(torch.histc(lead, MARGIN_BINS, least, most))
-    n_bins = int((counts.cumsum(0) <= n_wanted).sum())
-    chosen = torch.nonzero(lead <= least + (most - least) * n_bins / MARGIN_BINS).squeeze(1)
+    level = max(_level(lead, n_wanted, geometry.ranks), float(lead.amin()))  # every rank keeps a point
+    chosen = torch.nonzero(lead <= level).squeeze(1)
     return replace(
         geometry, lifted=geometry.lifted[chosen], weights=geometry.weights[chosen], cells=geometry.cells[chosen]
     )
+
+
+def _level(values: Tensor, n_wanted: int, ranks: Ranks) -> float:
+    """The value that about so many of all ranks' do not exceed, by histograms that look closer and closer."""
+    low, high = -float(ranks.largest(-values.amin())), float(ranks.largest(values.amax()))
+    below = 0.0
+    for _ in range(LEVEL_ROUNDS):
+        if not high > low:
+            break
+        counts = ranks.sum(torch.histc(values, LEVEL_BINS, low, high))
+        n_bins = int((below + counts.cumsum(0) <= n_wanted).sum())
+        if n_bins == LEVEL_BINS:
+            return high
+        below += float(counts[:n_bins].sum())
+        width = (high - low) / LEVEL_BINS
+        low, high = low + n_bins * width, low + (n_bins + 1) * width
+    return low
 
 
 def _leads(geometry: Geometry, pieces: Tensor) -> Tensor:
