@@ -180,7 +180,7 @@ def shared_fit(name: str, n: int, max_iter: int, n_processes: int) -> dict[str, 
     with tempfile.TemporaryDirectory() as folder:
         out = str(Path(folder) / "row.json")
         module = ["-m", "benchmarks.scale", "--worker", name, str(n), str(max_iter), out]
-        launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(n_processes), "--master-port", "0"]
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_processes)]
         launcher = [] if n_processes == 1 else launch
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run([sys.executable, *launcher, *module], check=True, env=environment, stderr=subprocess.DEVNULL)

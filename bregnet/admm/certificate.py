@@ -75,11 +75,10 @@ class PairOperator:
         indices = torch.stack([pairs.rows, pairs.columns])
         return torch.sparse_coo_tensor(indices, flow, shape, is_coalesced=True, check_invariants=False)
 
-    def balance(self, pairs: Pairs, flow: Tensor, at_points: Tensor) -> Tensor:
-        """sum_j flow_mj xh_j - sum_{j in m} (sum_k flow_kj + at_points_j) xh_j, (K, d + 1)."""
-        geometry = self.geometry
+    def _own_balance(self, pairs: Pairs, flow: Tensor, at_points: Tensor) -> Tensor:
+        """sum_j flow_mj xh_j - sum_{j in m} (sum_k flow_kj + at_points_j) xh_j, (K, d + 1), of this rank's points."""
         arriving = at_points.index_add(0, pairs.columns, flow)
-        return geometry.ranks.sum(self._row_sums(pairs, flow) - geometry.own_moments(arriving))
+        return self._row_sums(pairs, flow) - self.geometry.own_moments(arriving)
 
     def excess(self, pairs: Pairs, pieces: Tensor) -> Tensor:
         """(u_k - u_c(j)).xh_j on the pairs."""
@@ -99,13 +98,15 @@ class PairOperator:
     def stationarity(self, point: DualPoint) -> Tensor:
         """Minus nu: what the penalty's multipliers must make up for, (Q, K, d + 1)."""
         each = zip(self.signs, point.pairs, strict=True)
-        return torch.stack([self.balance(pairs, pairs.values, sign * point.theta) for sign, pairs in each])
+        own = [self._own_balance(pairs, pairs.values, sign * point.theta) for sign, pairs in each]
+        return self.geometry.ranks.sum(torch.stack(own))
 
     def response(self, point: DualPoint, flexibility: Tensor, pieces: Tensor) -> Tensor:
         """Stationarity (Q, K, d + 1) of how multipliers move along `pieces`: each in proportion to its own size."""
         theta = self._moved_theta(flexibility, pieces)
         each = zip(self.signs, point.pairs, pieces, strict=True)
-        return torch.stack([self.balance(p, self.excess(p, u).mul_(p.values), sign * theta) for sign, p, u in each])
+        own = [self._own_balance(p, self.excess(p, u).mul_(p.values), sign * theta) for sign, p, u in each]
+        return self.geometry.ranks.sum(torch.stack(own))
 
     def moved(self, point: DualPoint, flexibility: Tensor, pieces: Tensor) -> DualPoint:
         """The multipliers after that move, none of them negative or much larger than before."""
