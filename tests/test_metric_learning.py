@@ -512,8 +512,8 @@ def test_the_threshold_knows_both_kinds_of_pairs_however_rare(y, monkeypatch):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The number of unique classes", category=UserWarning)
         for seed in range(3):
-            model = PBDL(alpha=1.0, tol=0.5, random_state=seed).fit(X, y)
-            tangents, points = model._sampled_pairs(np.unique(y, return_inverse=True)[1])
+            PBDL(alpha=1.0, tol=0.5, random_state=seed).fit(X, y)
+            tangents, points = metric_learning._sampled_pairs(np.unique(y, return_inverse=True)[1], seed)
             assert len(set(y[tangents] == y[points])) == 2
             assert (tangents != points).all()
 
