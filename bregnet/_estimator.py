@@ -29,9 +29,13 @@ from bregnet._storage import MEMORY, Scratch, Storage, collected
 from bregnet.admm.geometry import Geometry
 from bregnet.admm.growth import grown, known_places, nearest_cells
 from bregnet.admm.loop import FINE_TOLERANCE, Options, Solution, State
+from bregnet.admm.polish import SUBSET_SHARE
 from bregnet.admm.result import Check, Result
 from bregnet.distributed import Ranks, current
 from bregnet.partition import Merged
+from bregnet.problems.least_squares import pairs_per_point
+
+PAIR_BYTES = 24  # of a multiplier that the certificate looks at: where it is, its size, and how it moves
 
 
 @dataclass
@@ -63,7 +67,7 @@ class _Warm:
             if classes is not None:
                 _keep_classes_apart(before, points, cells, place, classes)
         geometry = like if like.own_piece else replace(like, cells=cells, n_pieces=before.n_pieces)
-        return geometry, grown(self.state, self.last, geometry, place, cells)[0]
+        return geometry, grown(self.state, self.last, geometry, place, cells)
 
 
 def _keep_classes_apart(before: Geometry, points: Tensor, cells: Tensor, place: Tensor, classes: Tensor) -> None:
@@ -192,8 +196,13 @@ class SolverEstimator(BaseEstimator, ABC):
     def _need(self, n: int, n_features: int, n_pieces: int, ranks: Ranks) -> MemoryNeed:
         share = ranks.share(n)
         fine = check.positive("tol", self.tol) < FINE_TOLERANCE
-        kind = {"fine": fine, "polished": self._polished}
-        return memory_need(share.stop - share.start, n_features, n_pieces, self._n_sets, **kind)
+        n_here = share.stop - share.start
+        own_piece = n_pieces >= n_here
+        if self._polished:
+            extra = 8 * (n_pieces if own_piece else n_pieces // SUBSET_SHARE)
+        else:
+            extra = PAIR_BYTES * self._n_sets * pairs_per_point(n_pieces, own_piece=own_piece)
+        return memory_need(n_here, n_features, n_pieces, self._n_sets, fine=fine, own_piece=own_piece, extra=extra)
 
     def _points(self, features: np.ndarray, units: Standardisation, merged: Merged, *, streamed: bool) -> Points:
         """The distinct points of a fit, where they belong; `streamed` ones are not to be held in memory."""

@@ -17,6 +17,7 @@ from bregnet._storage import MEMORY, Storage
 from bregnet.distributed import ALONE, Ranks
 from bregnet.partition import Merged, blocks
 
+VECTOR_BYTES = 150  # of targets, weights, cells, sums and the like, a point
 WORK_BYTES = 50_000_000  # tiles, compiled code and the like, whatever the size
 LARGEST_DRIFT = 4.0  # of units, in factors and in standard deviations, before new ones are taken
 CGROUP_FILES = (  # limit, use, and the statistics that say how much of it is a mere cache of files
@@ -80,8 +81,8 @@ def _spread(name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     n = len(values)
     with np.errstate(over="ignore", invalid="ignore"):
         centre = sum(rows.sum(0) for _, rows in blocks(values)) / n
-        largest = np.max([np.abs(rows - centre).max(0) for _, rows in blocks(values)], axis=0)
-        height = np.max([np.abs(rows).max(0) for _, rows in blocks(values)], axis=0)
+        sizes = [(np.abs(rows - centre).max(0), np.abs(rows).max(0)) for _, rows in blocks(values)]
+        largest, height = np.max(sizes, axis=0)
         unit = np.where(largest > 0, largest, 1.0)
         squares = sum(np.square((rows - centre) / unit).sum(0) for _, rows in blocks(values))
         scale = unit * np.sqrt(squares / n)
@@ -218,18 +219,14 @@ class MemoryNeed:
 
 
 def memory_need(
-    n_points: int, n_features: int, n_pieces: int, n_sets: int, *, fine: bool, polished: bool
+    n_points: int, n_features: int, n_pieces: int, n_sets: int, *, fine: bool, own_piece: bool, extra: int
 ) -> MemoryNeed:
-    """What a fit to so many distinct points takes; `fine` is double precision, `polished` is PBDL."""
+    """What a fit to so many distinct points takes; `fine` is double precision, `extra` what checks take a point."""
     each = 8 if fine else 4
     state = each * n_sets * n_pieces * n_points
     points = (8 + each) * n_points * (n_features + 1)
-    own_piece = n_pieces >= n_points
-    per_point = 150 + 24 * n_sets * (60 if own_piece else min(60, max(10, n_pieces // 40)))
-    if polished:
-        per_point = 150 + 8 * (n_pieces if own_piece else n_pieces // 8)
     factors = 8 * 4 * n_pieces * (n_features + 1) ** (1 if own_piece else 2)
-    return MemoryNeed(state, points, per_point * n_points + factors + WORK_BYTES)
+    return MemoryNeed(state, points, (VECTOR_BYTES + extra) * n_points + factors + WORK_BYTES)
 
 
 def free_bytes(device: torch.device) -> int:

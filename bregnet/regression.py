@@ -30,7 +30,6 @@ from bregnet.problems.convex import ConvexRegression
 from bregnet.problems.dc import DCRegression
 from bregnet.problems.least_squares import LeastSquares
 
-ARGMAX_POINTS = 1024  # points whose largest piece is found at once
 LEVEL_POINTS = 500  # to set the level of a smoothed function by, during a fit
 MOST_LEVEL_POINTS = 20_000  # and afterwards
 
@@ -265,7 +264,7 @@ def _counting_from(n_iter: int, options: Options) -> Options:
 def reassigned(geometry: Geometry, solution: Solution) -> tuple[Geometry, State]:
     """Give every point to the piece that is largest there, drop pieces left without, and carry the state over."""
     pieces, state = solution.pieces[0], solution.state
-    cells = torch.cat([(part @ pieces.T).argmax(1) for part in geometry.lifted.split(ARGMAX_POINTS)])
+    cells = geometry.largest(pieces)[1]
     slacks = state.slacks[0]
     moved = torch.nonzero(cells != geometry.cells).squeeze(1)
     # a moved point has new constraints: their multipliers start at zero and their slacks where the pieces are

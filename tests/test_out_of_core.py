@@ -156,7 +156,7 @@ def test_the_state_that_is_announced_is_the_one_that_is_made():
     made = sum(w.numel() * w.element_size() for w in fitted._warm.state.slacks)
     n_pieces = fitted._warm.geometry.n_pieces
     assert fitted.set_params(n_pieces=n_pieces).memory_needed(99, 4).state == made
-    assert memory_need(99, 4, n_pieces, 2, fine=True, polished=False).state == 2 * made
+    assert memory_need(99, 4, n_pieces, 2, fine=True, own_piece=False, extra=0).state == 2 * made
 
 
 def test_free_memory_heeds_the_limit_of_a_container(tmp_path, monkeypatch):

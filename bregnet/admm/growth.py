@@ -28,8 +28,8 @@ def nearest_cells(geometry: Geometry, points: Tensor, among: Tensor | None = Non
     return torch.as_tensor(nearest_centre(points.cpu().numpy(), centres.cpu().numpy()), device=points.device)
 
 
-def grown(state: State, last: Tensor, geometry: Geometry, place: Tensor, old_cells: Tensor) -> tuple[State, Tensor]:
-    """The state for more points, and where the pieces of the new program were in the old one.
+def grown(state: State, last: Tensor, geometry: Geometry, place: Tensor, old_cells: Tensor) -> State:
+    """The state for more points.
 
     New constraints start without a multiplier, with the slacks of the pieces at hand.
 
@@ -60,4 +60,4 @@ def grown(state: State, last: Tensor, geometry: Geometry, place: Tensor, old_cel
                 row[known] = w[place[k] if own_piece else k][place[known]]
             out[k] = row
         slacks.append(out)
-    return replace(state, slacks=slacks, slopes=state.slopes[:, pieces_from].clone()), pieces_from
+    return replace(state, slacks=slacks, slopes=state.slopes[:, pieces_from].clone())

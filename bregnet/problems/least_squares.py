@@ -22,6 +22,13 @@ PIECES_PER_PAIR = 40  # with cells so few of them that they take much less memor
 LEAST_PAIRS_PER_POINT = 10
 
 
+def pairs_per_point(n_pieces: int, *, own_piece: bool) -> int:
+    """Multipliers that the certificate looks at, at most, for each point."""
+    if own_piece:
+        return PAIRS_PER_POINT
+    return min(PAIRS_PER_POINT, max(LEAST_PAIRS_PER_POINT, n_pieces // PIECES_PER_PAIR))
+
+
 class LeastSquares(Problem):
     r"""(1/n) sum_j w_j (sum_q sigma_q f_q(x_j) - y_j)^2 + sum_q sum_l alpha_l max_k |a^q_kl|.
 
@@ -104,10 +111,8 @@ class LeastSquares(Problem):
 
     def bound(self, multipliers: tuple[Multipliers, ...], pieces: Tensor, nu: Tensor, *, repairs: int) -> float:
         """The best dual value among the multipliers as they are and after each repair."""
-        each = PAIRS_PER_POINT
-        if not self.geometry.own_piece:
-            each = min(each, max(LEAST_PAIRS_PER_POINT, self.geometry.n_pieces // PIECES_PER_PAIR))
-        limit = each * self.geometry.n_points
+        geometry = self.geometry
+        limit = pairs_per_point(geometry.n_pieces, own_piece=geometry.own_piece) * geometry.n_points
         return self.bound_of_pairs(tuple(m.pairs(limit) for m in multipliers), pieces, nu, repairs=repairs)
 
     def bound_of_pairs(self, pairs: tuple[Pairs, ...], pieces: Tensor, nu: Tensor, *, repairs: int) -> float:
