@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "bregnet"
 LAYERS = [
-    {"_version", "_validation", "_arrays", "_compiling", "distributed", "partition"},
+    {"_version", "_validation", "_arrays", "_compiling", "_notebook", "distributed", "partition"},
     {"generators", "metrics", "calibration", "_files", "_storage"},
     {"classical", "_points", "datasets", "_preparing", "checkpoints"},
     {"functions", "divergences"},
@@ -18,7 +18,8 @@ LAYERS = [
     {"regression", "metric_learning", "_searching", "clustering", "mixture", "_path"},
     {"neighbors", "ranking", "_search"},
     {"model_selection"},
-    {"persistence"},
+    {"persistence", "plotting", "nn"},
+    {"_report"},
     {"cli"},
     {"__main__"},
 ]
