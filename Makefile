@@ -2,8 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+COVERAGE := --cov=bregnet --cov-report=term:skip-covered
 
-.PHONY: setup demo test test-all lint type bench paper clean
+.PHONY: setup demo docs test test-all lint type bench paper clean
 
 setup: $(STAMP)
 
@@ -13,7 +14,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: setup
-	$(BIN)/python examples/demo.py
+	$(BIN)/bregnet demo
+
+docs: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 lint: setup
 	$(BIN)/ruff check .
@@ -23,10 +28,10 @@ type: setup
 	$(BIN)/mypy
 
 test: lint type
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 $(COVERAGE)
 
 test-all: lint type
-	$(BIN)/pytest -n 2 -m ''
+	$(BIN)/pytest -n 2 -m '' $(COVERAGE)
 
 bench: setup
 	$(BIN)/python -m benchmarks.solver
@@ -34,6 +39,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.search
 	$(BIN)/python -m benchmarks.clustering
 	$(BIN)/python -m benchmarks.selection
+	$(BIN)/python -m benchmarks.variants
 	$(BIN)/python -m benchmarks.scale
 
 # the paper's tables, for hours; BREGNET_DATA names the folder of its sets
@@ -42,4 +48,4 @@ paper: setup
 	$(BIN)/python -m benchmarks.paper
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build docs/_build docs/api docs/gallery *.egg-info

@@ -11,7 +11,7 @@ _CUT = 53 - KEPT_BITS
 _HALF = 1 << (_CUT - 1)
 
 
-def _squared_distances(query, points, start, stop, weights, out):
+def _squared_distances(query, points, start, stop, weights, out):  # pragma: no cover - compiled
     """Squared distances of a query and the points (d, n) from `start` to `stop`, weighted if there are weights.
 
     They are rounded to fewer bits. Features are rows, so that the inner loop runs along points, in vector instructions.
@@ -30,7 +30,7 @@ def _squared_distances(query, points, start, stop, weights, out):
         bits[i] = (bits[i] + _HALF) >> _CUT << _CUT
 
 
-def _comes_before(value, distance, item_id, other_value, other_distance, other_id):
+def _comes_before(value, distance, item_id, other_value, other_distance, other_id):  # pragma: no cover - compiled
     if value != other_value:
         return value < other_value
     if distance != other_distance:
@@ -38,7 +38,7 @@ def _comes_before(value, distance, item_id, other_value, other_distance, other_i
     return item_id < other_id
 
 
-def _insert(count, value, distance, item_id, row, values, distances, ids, rows):
+def _insert(count, value, distance, item_id, row, values, distances, ids, rows):  # pragma: no cover - compiled
     """Put an item in its place among the `count` nearest; the last of them falls out where there is no room."""
     k = len(values)
     at = min(count, k - 1)
@@ -49,7 +49,9 @@ def _insert(count, value, distance, item_id, row, values, distances, ids, rows):
     return min(count + 1, k)
 
 
-def _walk(gaps, tolerance, queries, starts, members, points, ids, bowl, values, rows, counts):
+def _walk(  # pragma: no cover - compiled
+    gaps, tolerance, queries, starts, members, points, ids, bowl, values, rows, counts
+):
     """The nearest items of each query by (gap of the list + bowl, squared distance, id).
 
     Lists are visited in the order of their gaps until no other can matter. Gaps within `tolerance` of the one before
