@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from bregnet import PBDL, Checkpoint, ConvexRegressor, UnreadableFileError, checkpoints
 from tests.scale_jobs import data, model, summary
+from tests.selecting import some_slow
 
 ROOT = Path(__file__).parent.parent
 quiet = pytest.mark.filterwarnings("ignore:.*not converged:sklearn.exceptions.ConvergenceWarning")
@@ -66,7 +67,7 @@ def test_without_a_seed_the_cells_of_the_checkpoint_are_used(tmp_path):
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("learner", ["PBDL", "DCRegressor"])
+@pytest.mark.parametrize("learner", some_slow(["PBDL", "DCRegressor"], always=["PBDL"]))
 def test_a_killed_fit_is_resumed_to_the_same_result(learner, tmp_path):
     assert run(learner, tmp_path / "expected").returncode == 0
     killed = run(learner, tmp_path / "out", "--checkpoint", tmp_path / "kept", "--die-at", 75)
@@ -76,7 +77,8 @@ def test_a_killed_fit_is_resumed_to_the_same_result(learner, tmp_path):
     assert (tmp_path / "out").read_text() == (tmp_path / "expected").read_text()
 
 
-@pytest.mark.parametrize("number", [5, 6])  # the fifth is of a state, the sixth of the note that names the latest
+# the fifth is of a state, the sixth of the note that names the latest
+@pytest.mark.parametrize("number", some_slow([5, 6], always=[5]))
 def test_a_kill_while_writing_leaves_the_checkpoint_before(number, tmp_path):
     assert run("PBDL", tmp_path / "expected").returncode == 0
     killed = run("PBDL", tmp_path / "out", "--checkpoint", tmp_path / "kept", "--die-while-writing", number)

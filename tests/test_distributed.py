@@ -11,10 +11,13 @@ import torch
 
 from bregnet import PBDL, ConvexRegressor, distributed
 from tests.scale_jobs import data
+from tests.selecting import some_slow
 from tests.test_checkpoints import ROOT, run
 
+SLOW = pytest.mark.slow  # each starts several processes, seconds for one of which go by until it works
 
-@pytest.mark.parametrize("learner", ["PBDL", "ConvexRegressor", "DCRegressor"])
+
+@pytest.mark.parametrize("learner", some_slow(["PBDL", "ConvexRegressor", "DCRegressor"], always=["PBDL"]))
 def test_two_processes_fit_as_one(learner, tmp_path):
     assert run(learner, tmp_path / "one").returncode == 0
     assert run(learner, tmp_path / "two", n_processes=2).returncode == 0
@@ -25,6 +28,7 @@ def test_two_processes_fit_as_one(learner, tmp_path):
         assert there[1:] == pytest.approx(here[1:], rel=1e-4)
 
 
+@SLOW
 def test_a_rank_that_dies_ends_the_job_which_can_be_resumed(tmp_path):
     assert run("PBDL", tmp_path / "expected", n_processes=2).returncode == 0
     kept = ("--checkpoint", tmp_path / "kept")
@@ -52,6 +56,7 @@ def test_the_ranks_that_are_left_say_so(tmp_path):
     assert "RankLostError: rank 0 of 2 lost another rank: start all of them again" in errors[0]
 
 
+@SLOW
 def test_a_rank_without_tight_points_has_its_part_in_polishing(tmp_path):
     done = run("apart", tmp_path / "two", "--few", n_processes=2)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -63,6 +68,7 @@ def test_ranks_that_differ_are_told(tmp_path):
     assert "X, y and parameters must be the same on every process" in done.stderr
 
 
+@SLOW
 def test_without_a_seed_ranks_end_with_the_same_estimator(tmp_path):
     done = run("PBDL", tmp_path / "out", "--no-seed", n_processes=2)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -71,6 +77,7 @@ def test_without_a_seed_ranks_end_with_the_same_estimator(tmp_path):
     assert lines[0] == lines[1]
 
 
+@SLOW
 def test_a_checkpoint_of_other_data_is_refused_by_all(tmp_path):
     kept = ("--checkpoint", tmp_path / "kept")
     assert run("PBDL", tmp_path / "out", *kept, "--die-at", 75, n_processes=2).returncode != 0

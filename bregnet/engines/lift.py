@@ -106,6 +106,12 @@ class Lift:
         vectors = _moved(self.divergence.lift_items(points.double(), self.side), self.centre)
         return vectors.sub_(self.mean).div_(self.weights * self.unit)
 
+    def cancelled(self, longest: float) -> Tensor:
+        """A bound on what cancels in the last entry of vectors up to this length, in their unit: it leaves rounding."""
+        plain = longest * self.unit * (self.weights[:-1] * self.centre).norm()
+        plain = plain + self.mean[:-1].abs() @ self.centre.abs()
+        return (2 * plain + self.mean[-1].abs()) / (self.weights[-1] * self.unit)
+
     def queries(self, points: Tensor) -> Queries:
         """Queries with their vectors."""
         points = points.double()

@@ -136,7 +136,7 @@ class Vectors:
 
         Those that rounding cannot bring there need no other digits: of a cold function thousands have lost them.
         """
-        rounding = (self.width + 32) * DOUBLE * queries.reach * self._longest
+        rounding = (self.width + 32) * DOUBLE * queries.reach * (self._longest + self.lift.cancelled(self._longest))
         margin = 4 * NEAR * queries.scale + 2 * rounding
         may_be = ordered <= ordered[:, k - 1 : k] + margin[:, None]
         return may_be | torch.isin(rows, self.long) if len(self.long) else may_be

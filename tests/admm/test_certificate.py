@@ -9,12 +9,13 @@ from bregnet.admm.kernels import Pairs
 from bregnet.admm.loop import Options, solve
 from bregnet.admm.transport import PieceTree
 from tests.regression_at_random import random_program, to_problem
+from tests.selecting import some_slow
 
 KINDS = [{}, {"dc": True}, {"cells": True}, {"dc": True, "cells": True}, {"monotone": True}]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind) or "convex")
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", some_slow(range(5), always=(0, 4)))
 def test_the_bound_never_exceeds_the_optimum(kind, block):
     """250 random programs in all, each looked at early, when the multipliers are poor, and late, in both stages."""
     for seed in range(10 * block, 10 * block + 10):

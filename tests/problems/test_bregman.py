@@ -12,13 +12,14 @@ from bregnet.admm.prox import Penalty
 from bregnet.problems.bregman import BregmanLearning, Labels
 from tests import paper
 from tests.problems.divergences_at_random import random_supervision
+from tests.selecting import some_slow
 
 KINDS = ["labels", "pairs", "triplets"]
 
 
 @pytest.mark.parametrize("cells", [False, True], ids=["own", "cells"])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", some_slow(range(4), always=(0, 1)))
 def test_the_bound_never_exceeds_the_optimum(kind, cells, block):
     """240 random programs in all, each looked at early, when the multipliers are poor, and late, in both stages."""
     for seed in range(10 * block, 10 * block + 10):
