@@ -1,0 +1,119 @@
+"""What a learnable function can start from: one max-affine part, a quadratic one, and the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bregnet.classical import Quadratic, SquaredEuclidean
+from bregnet.divergences import BregmanDivergence, divergence
+from bregnet.functions import MaxAffine
+from bregnet.generators import Generator, GeneratorSum
+
+SOURCES = "a MaxAffine, a sum with one among its parts, a divergence of these, or a fitted estimator that has one"
+
+
+def generator_of(source: Any) -> Generator:
+    """The generator of a divergence or of a fitted estimator, such as PBDL, or of the best one of a search."""
+    if isinstance(source, Generator):
+        return source
+    if isinstance(source, BregmanDivergence):
+        return source.generator
+    for fitted in (source, getattr(source, "best_estimator_", None)):
+        for name in ("divergence_", "function_"):
+            found = getattr(fitted, name, None)
+            if isinstance(found, Generator | BregmanDivergence):
+                return generator_of(found)
+    raise TypeError(f"source must be {SOURCES}, got {source!r}")
+
+
+def divergence_of(given: Any) -> BregmanDivergence:
+    """A divergence by its name, of a generator or of a fitted estimator."""
+    if isinstance(given, str | BregmanDivergence):
+        return divergence(given)
+    try:
+        return BregmanDivergence(generator_of(given))
+    except TypeError:
+        accepted = "a LearnableMaxAffine, a BregmanDivergence, its name, a generator or a fitted estimator that has one"
+        raise TypeError(f"divergence must be {accepted}, got {given!r}") from None
+
+
+@dataclass
+class Parts:
+    """A generator taken apart.
+
+    Attributes
+    ----------
+    slopes, intercepts : Tensor
+    temperature : float
+        The weight of the max-affine part is in all three.
+    factor : Tensor or None
+        W of the quadratic part |x W|^2: (d, r), or (d,) for a diagonal; None without such a part.
+    others : Generator or None
+        All that has no parameters to learn.
+    """
+
+    slopes: Tensor
+    intercepts: Tensor
+    temperature: float
+    factor: Tensor | None
+    others: Generator | None
+
+    @classmethod
+    def of(cls, generator: Generator) -> Parts:
+        """Weights times parts, one of which is max-affine."""
+        terms = GeneratorSum([generator])
+        found: list[tuple[float, MaxAffine]] = []
+        curvature: Tensor | None = None
+        others: list[tuple[float, Generator]] = []
+        for weight, term in zip(terms.weights, terms.generators, strict=True):
+            if weight == 0:
+                continue
+            if isinstance(term, MaxAffine):
+                found.append((weight, term))
+                curvature = _added(curvature, weight * term._strictness.expand(term.n_features) / 2)
+            elif isinstance(term, SquaredEuclidean) and term._weights is not None:
+                curvature = _added(curvature, weight * term._weights)
+            elif isinstance(term, SquaredEuclidean) and terms.n_features is not None:
+                same = torch.full((terms.n_features,), weight, dtype=terms._dtype, device=terms._device)
+                curvature = _added(curvature, same)
+            elif isinstance(term, Quadratic):
+                curvature = _added(curvature, weight * (term._matrix + term._matrix.T) / 2)
+            else:
+                others.append((weight, term))
+        if len(found) != 1:
+            raise ValueError(f"source must have one MaxAffine among its parts, got {len(found)} in {generator!r}")
+        weight, term = found[0]
+        rest = [GeneratorSum([part], [factor]) for factor, part in others]
+        return cls(
+            (weight * term._slopes).detach(),
+            (weight * term._intercepts).detach(),
+            weight * term.temperature,
+            _factor(curvature),
+            GeneratorSum(rest) if rest else None,
+        )
+
+
+def _added(curvature: Tensor | None, more: Tensor) -> Tensor:
+    """The sum of two matrices, diagonals among them as vectors."""
+    if curvature is None:
+        return more
+    if curvature.ndim == more.ndim:
+        return curvature + more.to(curvature)
+    full, diagonal = (curvature, more) if curvature.ndim == 2 else (more, curvature)
+    return full + torch.diag(diagonal.to(full))
+
+
+def _factor(curvature: Tensor | None) -> Tensor | None:
+    """W with W W' the matrix of curvature, without columns that are 0; None where all of it is."""
+    if curvature is None or not curvature.any():
+        return None
+    curvature = curvature.detach()
+    if curvature.ndim == 1:
+        return curvature.sqrt()
+    eigenvalues, directions = torch.linalg.eigh(curvature)
+    large = eigenvalues > len(curvature) * torch.finfo(curvature.dtype).eps * eigenvalues[-1]
+    return directions[:, large] * eigenvalues[large].sqrt()
