@@ -1,7 +1,8 @@
 """Metric learning and retrieval with Bregman divergences, and convex regression on the same solver."""
 
-from bregnet import datasets, distributed
+from bregnet import datasets, distributed, metrics, nn, plotting
 from bregnet._files import UnreadableFileError
+from bregnet._report import Report, report
 from bregnet._version import __version__
 from bregnet.admm.result import Check, Result
 from bregnet.checkpoints import Checkpoint
@@ -50,7 +51,12 @@ __all__ = [
     "save",
     "load",
     "UnreadableFileError",
+    "report",
+    "Report",
     "datasets",
     "distributed",
+    "metrics",
+    "nn",
+    "plotting",
     "__version__",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import warnings
 from abc import ABC, abstractmethod
@@ -24,6 +23,7 @@ from tqdm.auto import tqdm
 from bregnet import _validation as check
 from bregnet import checkpoints
 from bregnet._arrays import Array
+from bregnet._notebook import EstimatorCard
 from bregnet._preparing import MemoryNeed, Points, Standardisation, free_bytes, memory_need, readable
 from bregnet._storage import MEMORY, Scratch, Storage, collected
 from bregnet.admm.geometry import Geometry
@@ -94,14 +94,6 @@ class _Rows:
         return _Rows(np.concatenate([self.features, features]), targets, self.units)
 
 
-def _calls_inside() -> int:
-    """How many calls above the caller of this function are still in the library, itself included."""
-    frame, n_calls = sys._getframe(1), 0
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("bregnet."):
-        frame, n_calls = frame.f_back, n_calls + 1
-    return n_calls
-
-
 class Watch(Protocol):
     """Who looks at a fit while it runs."""
 
@@ -112,7 +104,7 @@ class Watch(Protocol):
         ...
 
 
-class SolverEstimator(BaseEstimator, ABC):
+class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
     """An estimator whose fit is one run of the solver; subclasses have the constructor parameters named here."""
 
     alpha: float
@@ -139,6 +131,7 @@ class SolverEstimator(BaseEstimator, ABC):
     def _options(self) -> Options:
         """Checked parameters of the loop."""
         check_random_state(self.random_state)
+        check.boolean("warm_start", self.warm_start)
         return Options(
             tol=check.positive("tol", self.tol),
             max_iter=check.integer_at_least("max_iter", self.max_iter, 1),
@@ -308,6 +301,7 @@ class SolverEstimator(BaseEstimator, ABC):
         if self.warm_start or self._seen is not None:
             self._warm = _Warm(geometry, solution.state, solution.last, self._piece_count(geometry.n_total))
 
+    @check.all_or_nothing
     def fit_blocks(self, blocks: Iterable[tuple[Array, Array]]) -> Any:
         """Fit to rows that come in blocks and need not fit into memory; they are collected in a file.
 
@@ -376,7 +370,7 @@ class SolverEstimator(BaseEstimator, ABC):
         self.n_iter_ = max(1, result.n_iter)
         if not (result.converged or result.stopped) and self._watch is None:  # else it is for the watcher to tell
             message = f"{type(self).__name__} {result.status}; raise max_iter or tol"
-            warnings.warn(message, ConvergenceWarning, stacklevel=_calls_inside() + 1)
+            warnings.warn(message, ConvergenceWarning, stacklevel=check.calls_inside() + 1)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__().copy()

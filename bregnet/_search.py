@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from bregnet import _validation as check
 from bregnet._arrays import Array
 from bregnet._estimator import SolverEstimator
+from bregnet._notebook import EstimatorCard
 from bregnet._path import Plan, Row, Search, Silent, Split, StopAfter, best_row
 
 ALPHAS = (1.0, 0.1, 0.01, 0.001, 0.0001)  # the coarse grid
@@ -32,7 +33,7 @@ CHOSEN_HERE = {  # not by the user
 }
 
 
-class SearchCV(BaseEstimator, ABC):
+class SearchCV(EstimatorCard, BaseEstimator, ABC):
     """What the searches share; subclasses have the constructor parameters named here and those of what they search."""
 
     alphas: Sequence[float] | None
@@ -84,15 +85,26 @@ class SearchCV(BaseEstimator, ABC):
 
     def _splits(self, X: np.ndarray, y: np.ndarray, groups: Array | None) -> list[Split]:
         """The folds as row numbers, checked."""
-        folds = check_cv(self.cv, y, classifier=self._classes)
         splits = []
-        for number, parts in enumerate(folds.split(X, y, groups)):
+        for number, parts in enumerate(self._folds(X, y, groups)):
             split = Split(*(_row_numbers(part, len(X), number) for part in parts))
             self._check_split(split, y, number)
             splits.append(split)
         if not splits:
             raise ValueError(f"cv must give at least one split, got none from {self.cv!r}")
         return splits
+
+    def _folds(self, X: np.ndarray, y: np.ndarray, groups: Array | None) -> list[Any]:
+        """What cv gives: pairs."""
+        try:
+            parts = [
+                (train, test) for train, test in check_cv(self.cv, y, classifier=self._classes).split(X, y, groups)
+            ]
+        except TypeError as error:
+            raise TypeError(
+                f"cv must be a number, a splitter or pairs of row numbers, got {self.cv!r}: {error}"
+            ) from error
+        return parts
 
     def _check_split(self, split: Split, y: np.ndarray, number: int) -> None:
         """Raise an error where a fold cannot be scored."""
@@ -124,13 +136,13 @@ class SearchCV(BaseEstimator, ABC):
         name = type(self).__name__
         if any(np.isnan(row.mean) for row in rows):
             message = f"{name}: scores that are not numbers, for some alphas or temperatures: they come last"
-            warnings.warn(message, UserWarning, stacklevel=4)
+            warnings.warn(message, UserWarning, stacklevel=check.calls_inside() + 1)
         if self.early_stopping and best.n_iter >= estimator.max_iter:
             message = f"{name}: the score was still rising after {best.n_iter} iterations; raise max_iter"
-            warnings.warn(message, ConvergenceWarning, stacklevel=4)
+            warnings.warn(message, ConvergenceWarning, stacklevel=check.calls_inside() + 1)
         elif not (estimator.result_.converged or estimator.result_.stopped):
             message = f"{name}: the fit with the best alpha {estimator.result_.status}; raise max_iter or tol"
-            warnings.warn(message, ConvergenceWarning, stacklevel=4)
+            warnings.warn(message, ConvergenceWarning, stacklevel=check.calls_inside() + 1)
 
 
 def _row_numbers(part: Any, n_rows: int, number: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from torch import Tensor
 from bregnet import _arrays as arrays
 from bregnet import _validation as check
 from bregnet._arrays import Array, ArrayT
+from bregnet._notebook import DivergenceCard
 from bregnet.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
 from bregnet.generators import Generator
 
@@ -28,10 +29,11 @@ NAMED: dict[str, Callable[..., Generator]] = {
 }
 
 
-class BregmanDivergence:
+class BregmanDivergence(DivergenceCard):
     r"""The divergence of a generator, :math:`D(x, y) = f(x) - f(y) - \nabla f(y) \cdot (x - y)`.
 
-    It is at least 0, convex in x, and in general not symmetric: y, the second argument, is the tangent point.
+    It is at least 0, convex in x, and in general not symmetric: y, the second argument, is the tangent point. Where it
+    is beyond the range of the precision it is infinite, and points so large that no number comes out are refused.
 
     Parameters
     ----------
@@ -161,7 +163,9 @@ class BregmanDivergence:
         step = self.generator._batch_size(x)
         with arrays.gradients_for(X):
             parts = [self.generator._paired(*batch) for batch in zip(x.split(step), y.split(step), strict=True)]
-            return arrays.like(torch.cat(parts), X)
+            out = torch.cat(parts)
+            arrays.refuse_overflow("X and Y", out, x, y)
+            return arrays.like(out, X)
 
     def lift_items(self, X: ArrayT, side: str = "right") -> ArrayT:
         """Vectors of items whose inner products with those of :meth:`lift_queries` order the items by divergence.
@@ -292,7 +296,8 @@ class _Blocks:
         with arrays.gradients_for(self.given):
             for number, columns in enumerate(self.columns):
                 tangents = self.kept[number] if self.kept else self.generator._tangents(self.y[columns])
-                out[:, columns] = self.generator._block(x, tangents)
+                out[:, columns] = block = self.generator._block(x, tangents)
+                arrays.refuse_overflow("X and Y", block, self.x, self.y)
         if self.x is self.y:
             out.diagonal(rows.start).zero_()
 
@@ -332,7 +337,7 @@ def divergence(name: str | Generator | BregmanDivergence, **parameters: Any) -> 
 
 
 def _is_right(side: str) -> bool:
-    if side not in ("right", "left"):
+    if not isinstance(side, str) or side not in ("right", "left"):
         raise ValueError(f"side must be 'right' or 'left', got {side!r}")
     return side == "right"
 

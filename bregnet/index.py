@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ from bregnet import _validation as check
 from bregnet import divergences
 from bregnet._arrays import Array
 from bregnet._files import UnreadableFileError
+from bregnet._notebook import IndexCard
 from bregnet.divergences import BregmanDivergence
 from bregnet.engines.cells import CellEngine
 from bregnet.engines.collection import Collection
@@ -41,14 +42,15 @@ REMAKE = 4  # what was made for the items is made anew when they have become so 
 BAR_AFTER = 2.0  # seconds after which a search shows a progress bar
 
 
-class BregmanIndex:
+class BregmanIndex(IndexCard):
     """A collection of points to search by a Bregman divergence.
 
     The nearest items of a query are those of the least divergence; equally near ones, up to the rounding of double
     precision, come by squared Euclidean distance, then by id. Divergences are true ones: candidates come from inner
     products in single precision and are ranked in double precision.
 
-    Several threads may search at once, also while another adds or removes items.
+    Several threads may search at once, also while another adds or removes items: each sees all items of some moment.
+    Processes that are forked from one that has searched compute on one thread each.
 
     Parameters
     ----------
@@ -372,8 +374,7 @@ class BregmanIndex:
         Examples
         --------
         >>> import tempfile
-        >>> from pathlib import Path
-        >>> from bregnet import BregmanIndex
+        >>>         >>> from bregnet import BregmanIndex
         >>> index = BregmanIndex("sqeuclidean")
         >>> index.add([[0.0], [1.0], [3.0]])
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -386,7 +387,7 @@ class BregmanIndex:
             engine = self._ready() if gallery is not None else None
             names = ("side", "kind", "n_cells", "nprobe", "random_state")
             header = {name: getattr(self, name) for name in names} | {"next_id": self._collection.next_id}
-            write_index(Path(path), header, self.divergence, gallery, engine)
+            write_index(check.folder("path", path), header, self.divergence, gallery, engine)
 
     @classmethod
     def load(
@@ -413,7 +414,8 @@ class BregmanIndex:
         See :meth:`save`.
         """
         place = check.resolve_device(device)
-        header, divergence, gallery, engine = read_index(Path(path), place, mmap=check.boolean("mmap", mmap))
+        folder = check.folder("path", path)
+        header, divergence, gallery, engine = read_index(folder, place, mmap=check.boolean("mmap", mmap))
         try:
             settings = {name: header[name] for name in ("side", "kind", "n_cells", "nprobe", "random_state")}
             index = cls(divergence, **settings, device=place)
@@ -476,8 +478,12 @@ class BregmanIndex:
         return FlatEngine.of(gallery)
 
     def _batches(self, total: int, step: int, progress: bool | None) -> Iterator[slice]:
-        hidden = None if progress is None else not check.boolean("progress", progress)
-        with tqdm(total=total, desc="searching", unit=" queries", disable=hidden, delay=BAR_AFTER) as bar:
-            for start in range(0, total, step):
+        shown = sys.stderr.isatty() if progress is None else check.boolean("progress", progress)
+        starts = range(0, total, step)
+        if not shown:  # a bar that is not shown starts a thread all the same
+            yield from (slice(start, start + step) for start in starts)
+            return
+        with tqdm(total=total, desc="searching", unit=" queries", delay=BAR_AFTER) as bar:
+            for start in starts:
                 yield slice(start, start + step)
                 bar.update(min(step, total - start))

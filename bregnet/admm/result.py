@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bregnet._notebook import ResultCard
+
 
 @dataclass(frozen=True)
 class Check:
@@ -34,7 +36,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(ResultCard):
     """How a fit went.
 
     Attributes

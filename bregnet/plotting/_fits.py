@@ -1,0 +1,195 @@
+"""Pictures of one fit: its certificate, its features, its predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
+
+from bregnet import _validation as check
+from bregnet._arrays import Array, to_numpy
+from bregnet._notebook import finite_looks, level_range, percent
+from bregnet.admm.result import Result
+from bregnet.plotting._shared import NEUTRAL, axes, colour, legend, rows_of, shown_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def convergence(fitted: Any, ax: Axes | None = None) -> Axes:
+    """Objective and certified lower bound against iterations; the optimum lies in the shaded gap between them.
+
+    Both are the best so far: no feasible function has an objective below the bound.
+
+    Parameters
+    ----------
+    fitted : estimator or Result
+        A fitted estimator with a `result_`, such as :class:`bregnet.PBDL`, or its result.
+    ax : matplotlib.axes.Axes, default=None
+        Where to draw; new axes of pyplot by default.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from bregnet import ConvexRegressor, plotting
+    >>> model = ConvexRegressor(0.01).fit([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0])
+    >>> ax = plotting.convergence(model, Figure().add_subplot())
+    >>> ax.get_xlabel()
+    'iterations'
+    """
+    result = result_of(fitted)
+    ax = axes(ax)
+    looks = finite_looks(result.history)
+    iterations = [look.iteration for look in looks]
+    objectives, bounds = [look.objective for look in looks], [look.dual_bound for look in looks]
+    marker = "o" if len(looks) < 2 else None
+    (upper,) = ax.plot(iterations, objectives, color=colour(0), linewidth=2, marker=marker)
+    (lower,) = ax.plot(iterations, bounds, color=colour(1), linewidth=2, linestyle="--", marker=marker)
+    ax.fill_between(iterations, bounds, objectives, color=colour(0), alpha=0.15, linewidth=0)
+    if looks:
+        lowest, highest = level_range(looks)
+        margin = 0.06 * (highest - lowest)
+        ax.set_ylim(lowest - margin, highest + margin)
+    ax.set_xlabel("iterations")
+    ax.set_ylabel("value of the program")
+    ax.set_title(f"certified gap {percent(result.gap)}")
+    legend(ax, [upper, lower], ["objective", "certified lower bound"])
+    return ax
+
+
+def feature_bounds(fitted: Any, names: Sequence[str] | None = None, top: int = 20, ax: Axes | None = None) -> Axes:
+    """Bars of `feature_bounds_`, largest first: the steepest slope in each feature, 0 where it is not used.
+
+    Parameters
+    ----------
+    fitted : estimator
+        A fitted :class:`bregnet.PBDL`, a regressor, or a search for one.
+    names : sequence of str, default=None
+        Names of the features; those of the data frame it was fitted to by default, or else their numbers.
+    top : int, default=20
+        How many are shown at most.
+    ax : matplotlib.axes.Axes, default=None
+        Where to draw; new axes of pyplot by default.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import load_iris
+    >>> from bregnet import PBDL, plotting
+    >>> iris = load_iris()
+    >>> model = PBDL(tol=0.1).fit(iris.data, iris.target)
+    >>> ax = plotting.feature_bounds(model, iris.feature_names, top=3, ax=Figure().add_subplot())
+    >>> len(ax.patches)
+    3
+    """
+    bounds = bounds_of(fitted)
+    texts = feature_names_of(fitted, names, len(bounds))
+    order = np.argsort(-bounds, kind="stable")[: check.integer_at_least("top", top, 1)]
+    ax = axes(ax)
+    places = np.arange(len(order))
+    ax.barh(places, bounds[order], color=colour(0), height=0.7)
+    ax.set_yticks(places, [shown_name(texts[number]) for number in order], parse_math=False)
+    ax.set_ylim(len(order) - 0.4, -0.6)
+    ax.set_xlim(left=0)
+    ax.set_xlabel("largest slope, features of unit variance" if _standardised(fitted) else "largest slope")
+    left_out = len(bounds) - len(order)
+    ax.set_title(f"{len(order)} largest of {len(bounds)} features" if left_out else "features by their largest slope")
+    return ax
+
+
+def predictions(fitted: Any, X: Array, y: Array, ax: Axes | None = None) -> Axes:
+    """Predicted against true targets, with R^2.
+
+    Parameters
+    ----------
+    fitted : estimator
+        A fitted regressor.
+    X : array of shape (n_samples, n_features)
+    y : array of shape (n_samples,)
+        The true targets.
+    ax : matplotlib.axes.Axes, default=None
+        Where to draw; new axes of pyplot by default.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> from bregnet import ConvexRegressor, plotting
+    >>> X = np.linspace(-1, 1, 20)[:, None]
+    >>> model = ConvexRegressor(0.001).fit(X, X[:, 0] ** 2)
+    >>> ax = plotting.predictions(model, X, X[:, 0] ** 2, Figure().add_subplot())
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('true', 'predicted')
+    """
+    if not hasattr(fitted, "predict"):
+        raise TypeError(f"fitted must be a regressor, got {fitted!r}")
+    targets = np.asarray(to_numpy(y), dtype=np.float64)
+    n_rows = len(rows_of("X", X))
+    if targets.shape != (n_rows,):
+        raise ValueError(f"y must have shape ({n_rows},), a target for each row, got {targets.shape}")
+    found = np.asarray(to_numpy(fitted.predict(X)), dtype=np.float64)
+    ax = axes(ax)
+    draw_predictions(targets, found, ax)
+    return ax
+
+
+def draw_predictions(targets: np.ndarray, found: np.ndarray, ax: Axes) -> None:
+    """What :func:`predictions` shows."""
+    ends = min(targets.min(), found.min())
+    ax.axline((ends, ends), slope=1, color=NEUTRAL, linewidth=1, linestyle="--", zorder=1)
+    many = len(found) > 1000
+    ax.scatter(targets, found, s=6 if many else 18, color=colour(0), alpha=0.6, linewidth=0, rasterized=many)
+    ax.set_xlabel("true")
+    ax.set_ylabel("predicted")
+    ax.set_title(f"R² = {r2_score(targets, found):.3f}" if len(found) > 1 else "one row")
+
+
+def result_of(fitted: Any) -> Result:
+    """The result of an estimator, a search or itself."""
+    found = fitted if isinstance(fitted, Result) else getattr(fitted, "result_", None)
+    if isinstance(found, Result):
+        return found
+    if hasattr(fitted, "fit") and hasattr(type(fitted), "get_params"):
+        check_is_fitted(fitted)
+    raise TypeError(f"fitted must be an estimator with a result_, such as PBDL, or a Result, got {fitted!r}")
+
+
+def bounds_of(fitted: Any) -> np.ndarray:
+    """The bounds of an estimator's features."""
+    found = getattr(fitted, "feature_bounds_", None)
+    if found is None:
+        if hasattr(fitted, "fit") and hasattr(type(fitted), "get_params"):
+            check_is_fitted(fitted)
+        raise TypeError(f"fitted must be an estimator with feature_bounds_, such as PBDL, got {fitted!r}")
+    return np.asarray(to_numpy(found), dtype=np.float64)
+
+
+def feature_names_of(fitted: Any, names: Sequence[str] | None, n_features: int) -> list[str]:
+    """A name for each feature: the given one, that of the fit, or its number."""
+    if names is None:
+        names = getattr(fitted, "feature_names_in_", None)
+    if names is None:
+        return [f"feature {number}" for number in range(n_features)]
+    found = [str(name) for name in names]
+    if isinstance(names, str) or len(found) != n_features:
+        raise ValueError(f"names must have one entry for each of {n_features} features, got {len(found)}")
+    return found
+
+
+def _standardised(fitted: Any) -> bool:
+    return bool(getattr(fitted, "standardize", False))

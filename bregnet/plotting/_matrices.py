@@ -1,0 +1,232 @@
+"""Pictures of all divergences between rows: as a matrix, and as a map."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import eigh
+
+from bregnet._arrays import Array
+from bregnet.plotting._shared import (
+    MARKERS,
+    MOST_LEGEND_CLASSES,
+    NEUTRAL,
+    Measure,
+    axes,
+    classes_of,
+    colour,
+    legend,
+    measure,
+    rows_of,
+    shown_name,
+    shown_rows,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_ROWS = 400  # that are shown
+HIGH_QUANTILE = 0.98  # of divergences: larger ones have its colour
+MOST_TICKS = 26  # class names along an axis
+
+
+def divergence_matrix(divergence: Any, X: Array, y: Array | None = None, ax: Axes | None = None) -> Axes:
+    """Heat map of the divergences between rows, in the order of their classes.
+
+    Colours go by the square root of the divergence, which is a distance for the classical ones and shows more of the
+    small values; those above the 98% quantile have its colour. Of more than 400 rows, 400 that are evenly spaced in
+    the order of the classes are shown.
+
+    Parameters
+    ----------
+    divergence : BregmanDivergence, Generator, str or estimator
+        A divergence, its generator, its name, or a fitted estimator with a `divergence_`.
+    X : array of shape (n_samples, n_features)
+    y : array of shape (n_samples,), default=None
+        Class labels, by which rows are ordered; without them rows stay as they are.
+    ax : matplotlib.axes.Axes, default=None
+        Where to draw; new axes of pyplot by default.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+        Row i and column j of its image have D(X[i], X[j]).
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import load_iris
+    >>> from bregnet import plotting
+    >>> X, y = load_iris(return_X_y=True)
+    >>> ax = plotting.divergence_matrix("sqeuclidean", X, y, Figure().add_subplot())
+    >>> ax.images[0].get_array().shape
+    (150, 150)
+    """
+    found = _looked_at(divergence, X, y)
+    ax = axes(ax)
+    draw_matrix(found, ax)
+    return ax
+
+
+class Shown(NamedTuple):
+    """The rows that a picture shows, in the order of their classes."""
+
+    divergences: np.ndarray  # among them
+    classes: np.ndarray  # names
+    numbers: np.ndarray | None  # the class of each row, where it is known
+    share: str  # how many of all they are, where they are not all
+
+
+def shown_divergences(by: Measure, rows: np.ndarray, classes: np.ndarray, numbers: np.ndarray | None) -> Shown:
+    """Divergences among the rows that a picture shows; classes may have any order."""
+    shown = shown_rows(numbers, len(rows), MOST_ROWS)
+    share = "" if len(shown) == len(rows) else f", {len(shown)} of {len(rows)} rows"
+    return Shown(by.divergence.pairwise(rows[shown]), classes, None if numbers is None else numbers[shown], share)
+
+
+def _looked_at(divergence: Any, X: Array, y: Array | None) -> Shown:
+    by = measure(divergence)
+    rows = rows_of("X", X, by.divergence.n_features, divergence)
+    classes, numbers = (np.empty(0), None) if y is None else classes_of("y", y, len(rows))
+    return shown_divergences(by, rows, classes, numbers)
+
+
+def draw_matrix(found: Shown, ax: Axes) -> None:
+    """What :func:`divergence_matrix` shows."""
+    _image(ax, found.divergences)
+    ax.set_xlabel("y, the tangent point")
+    ax.set_ylabel("x")
+    if found.numbers is not None:
+        _borders(ax, found.classes, found.numbers)
+    ax.set_title(f"D(x, y){found.share}")
+
+
+def _image(ax: Axes, found: np.ndarray) -> None:
+    """The matrix, and a scale beside it."""
+    from matplotlib.colors import PowerNorm
+
+    off_diagonal = found[~np.eye(len(found), dtype=bool)]
+    highest = float(np.quantile(off_diagonal, HIGH_QUANTILE)) if len(off_diagonal) else 0.0
+    if highest <= 0:
+        highest = float(found.max()) or 1.0
+    norm = PowerNorm(0.5, vmin=0, vmax=highest, clip=True)
+    image = ax.imshow(found, cmap="viridis", norm=norm, interpolation="nearest", aspect="equal")
+    bar = ax.get_figure().colorbar(image, ax=ax, shrink=0.8, extend="max" if (found > highest).any() else "neither")  # type: ignore[union-attr]
+    levels = [highest * share**2 for share in (0, 0.25, 0.5, 0.75, 1)]
+    bar.set_ticks(levels, labels=[f"{level:.2g}" if level < 100 else f"{level:,.0f}" for level in levels])
+    bar.outline.set_visible(False)
+
+
+def _borders(ax: Axes, classes: np.ndarray, numbers: np.ndarray) -> None:
+    """Lines between classes, and their names."""
+    there, starts = np.unique(numbers, return_index=True)
+    ends = np.append(starts[1:], len(numbers))
+    for start in starts[1:]:
+        ax.axhline(start - 0.5, color="white", linewidth=1)
+        ax.axvline(start - 0.5, color="white", linewidth=1)
+    names = [shown_name(name, 14) for name in classes[there]]
+    middles = (starts + ends - 1) / 2
+    if len(there) > MOST_TICKS:
+        ax.set_xticks([])
+        ax.set_yticks([])
+        return
+    size = "medium" if len(there) <= MOST_LEGEND_CLASSES else "xx-small"
+    ax.set_yticks(middles, names, parse_math=False, fontsize=size)
+    turn = 0 if max(map(len, names)) * len(names) <= 30 else 90
+    ax.set_xticks(middles, names, parse_math=False, fontsize=size, rotation=turn)
+    ax.tick_params(length=0)
+
+
+def divergence_map(divergence: Any, X: Array, y: Array | None = None, ax: Axes | None = None) -> Axes:
+    """A map of rows on which distances follow their divergences as well as two dimensions allow.
+
+    Distances on it stand for the square root of the symmetrised divergence (D(x, y) + D(y, x)) / 2, which for
+    "sqeuclidean" is the Euclidean distance. Classical scaling (for that one, principal components) gives a first map,
+    and multidimensional scaling improves it. The same rows give the same map. Of more than 400 rows, 400 that are
+    evenly spaced in the order of the classes are shown.
+
+    Parameters
+    ----------
+    divergence : BregmanDivergence, Generator, str or estimator
+        A divergence, its generator, its name, or a fitted estimator with a `divergence_`.
+    X : array of shape (n_samples, n_features)
+    y : array of shape (n_samples,), default=None
+        Class labels, shown by colours and markers.
+    ax : matplotlib.axes.Axes, default=None
+        Where to draw; new axes of pyplot by default.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import load_iris
+    >>> from bregnet import plotting
+    >>> X, y = load_iris(return_X_y=True)
+    >>> ax = plotting.divergence_map("sqeuclidean", X, y, Figure().add_subplot())
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['0', '1', '2']
+    """
+    found = _looked_at(divergence, X, y)
+    ax = axes(ax)
+    draw_map(found, ax)
+    return ax
+
+
+def draw_map(found: Shown, ax: Axes) -> None:
+    """What :func:`divergence_map` shows."""
+    places = mapped(found.divergences)
+    if found.numbers is None:
+        ax.scatter(places[:, 0], places[:, 1], s=22, color=colour(0), alpha=0.75, linewidth=0)
+    else:
+        _by_class(ax, places, found.classes, found.numbers)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.spines[:].set_visible(True)
+    ax.spines[:].set_color(NEUTRAL)
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.margins(0.08)
+    ax.set_title(f"map{found.share}")
+
+
+def _by_class(ax: Axes, places: np.ndarray, classes: np.ndarray, numbers: np.ndarray) -> None:
+    """Points of each class, which a legend, or its name among them, tells apart."""
+    dots, names = [], []
+    for number in np.unique(numbers):
+        own = places[numbers == number]
+        marker = MARKERS[number % len(MARKERS)]
+        look: dict[str, Any] = {"s": 22, "color": colour(number), "marker": marker, "alpha": 0.75, "linewidth": 0}
+        dots.append(ax.scatter(own[:, 0], own[:, 1], **look))
+        names.append(shown_name(classes[number]))
+    if len(names) <= MOST_LEGEND_CLASSES:
+        legend(ax, dots, names, loc="best", handletextpad=0.2, borderaxespad=0.2)
+        return
+    for number, name in zip(np.unique(numbers), names, strict=True):
+        x, y = np.median(places[numbers == number], axis=0)
+        ax.text(x, y, name, parse_math=False, ha="center", va="center", fontweight="bold", fontsize="x-small")
+
+
+def mapped(divergences: np.ndarray) -> np.ndarray:
+    """Places (n, 2) whose distances follow the roots of the symmetrised divergences, from classical scaling on."""
+    from sklearn.manifold import smacof
+
+    squared = (divergences + divergences.T) / 2
+    start = scaled(squared)
+    if not start.any():
+        return start
+    return smacof(np.sqrt(squared), n_components=2, init=start, n_init=1, max_iter=200, normalized_stress=False)[0]
+
+
+def scaled(squared: np.ndarray) -> np.ndarray:
+    """Classical scaling of squared distances to two dimensions, (n, 2), largest spread first."""
+    squared = squared - squared.mean(0)
+    products = -(squared - squared.mean(1, keepdims=True)) / 2
+    n, n_kept = len(squared), min(2, len(squared))
+    levels, vectors = eigh((products + products.T) / 2, subset_by_index=[n - n_kept, n - 1])
+    places = np.zeros((n, 2))
+    places[:, :n_kept] = (vectors * np.sqrt(np.maximum(levels, 0)))[:, ::-1]
+    largest = np.abs(places).argmax(0)
+    return places * np.where(places[largest, [0, 1]] < 0, -1.0, 1.0)  # eigenvectors have no sign of their own

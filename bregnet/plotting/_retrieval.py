@@ -1,0 +1,257 @@
+"""Pictures of retrieval: how precise it is, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bregnet import _validation as check
+from bregnet._arrays import Array
+from bregnet.index import BregmanIndex
+from bregnet.metrics import mean_average_precision
+from bregnet.plotting._shared import (
+    NEUTRAL,
+    Measure,
+    axes,
+    classes_of,
+    colour,
+    label_array,
+    legend,
+    measure,
+    rows_of,
+    shown_distance,
+    shown_name,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LEVELS = np.linspace(0, 1, 21)  # of recall
+BLOCK_ELEMENTS = 1 << 22  # divergences that are held at once
+LINES = ("-", "--", "-.", ":")
+
+
+def precision_recall(
+    divergences: Mapping[str, Any],
+    X: Array,
+    y: Array,
+    ax: Axes | None = None,
+    known: tuple[Array, Array] | None = None,
+) -> Axes:
+    """Precision of retrieval at levels of recall, with the mean average precision of each divergence.
+
+    Every row of X is a query, against all others or against known rows; rows of its class are relevant. Precision is
+    interpolated: at a recall r it is the highest at any recall from r on, averaged over the queries. Items at the same
+    divergence share one place, the last, as in :func:`bregnet.metrics.mean_average_precision`.
+
+    Parameters
+    ----------
+    divergences : dict of str to BregmanDivergence, Generator, str or estimator
+        What to compare, by the names that the legend shows.
+    X : array of shape (n_samples, n_features)
+    y : array of shape (n_samples,)
+        Class labels.
+    ax : matplotlib.axes.Axes, default=None
+        Where to draw; new axes of pyplot by default.
+    known : tuple of (X, y), default=None
+        Rows to search, with their labels; by default the other rows of X.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import load_iris
+    >>> from bregnet import plotting
+    >>> X, y = load_iris(return_X_y=True)
+    >>> ax = plotting.precision_recall({"Euclid": "sqeuclidean"}, X, y, Figure().add_subplot())
+    >>> ax.get_legend().get_texts()[0].get_text()
+    'Euclid, mAP 0.881'
+    """
+    if not isinstance(divergences, Mapping) or not divergences:
+        raise TypeError(f"divergences must be a dict of names and divergences, got {divergences!r}")
+    found = {}
+    for name, given in divergences.items():
+        by = measure(given, f"divergences[{name!r}]")
+        found[name] = curve(by, rows_of("X", X, by.divergence.n_features, given), y, known)
+    ax = axes(ax)
+    draw_curves(found, ax)
+    return ax
+
+
+class Curve(NamedTuple):
+    """How precise retrieval is."""
+
+    precisions: np.ndarray  # at LEVELS, interpolated
+    per_query: np.ndarray  # average precision, NaN for queries with nothing to find
+
+    @property
+    def map(self) -> float:
+        """Mean average precision."""
+        return float(np.nanmean(self.per_query))
+
+
+def draw_curves(found: Mapping[str, Curve], ax: Axes) -> None:
+    """What :func:`precision_recall` shows."""
+    lines, names = [], []
+    for number, (name, each) in enumerate(found.items()):
+        style = LINES[number % len(LINES)]
+        lines += ax.plot(LEVELS, each.precisions, color=colour(number), linestyle=style, linewidth=2)
+        names.append(f"{shown_name(name)}, mAP {each.map:.3f}")
+    ax.set_xlabel("recall")
+    ax.set_ylabel("precision")
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1.02)
+    ax.set_title("retrieval")
+    legend(ax, lines, names, loc="lower left")
+
+
+def curve(by: Measure, X: Array, y: Array, known: tuple[Array, Array] | None) -> Curve:
+    """Precision of all queries, against all other rows or known ones."""
+    curves, scores = [], []
+    for distances, relevant in _blocks(by, X, y, known):
+        scores.append(mean_average_precision(distances, relevant, per_query=True))
+        curves += [_interpolated(*query) for query in zip(distances, relevant, strict=True) if query[1].any()]
+    if not curves:
+        raise ValueError("y must have a class with a row to find, got none")
+    return Curve(np.mean(curves, axis=0), np.concatenate(scores))
+
+
+def _blocks(
+    by: Measure, X: Array, y: Array, known: tuple[Array, Array] | None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Divergences of all items from some queries, and which are relevant; a row does not find itself."""
+    queries = rows_of("X", X, by.divergence.n_features)
+    wanted = label_array(y)
+    classes_of("y", wanted, len(queries))
+    items, labels = (queries, wanted) if known is None else known_rows(known, queries.shape[1])
+    if known is None and len(queries) < 2:
+        raise ValueError(f"X must have at least 2 rows, got {len(queries)}")
+    step = max(1, BLOCK_ELEMENTS // len(items))
+    for start in range(0, len(queries), step):
+        rows = np.arange(start, min(start + step, len(queries)))
+        distances, relevant = by.between(queries[rows], items), wanted[rows, None] == labels
+        if known is None:
+            distances[np.arange(len(rows)), rows] = np.inf
+            relevant[np.arange(len(rows)), rows] = False
+        yield distances, relevant
+
+
+def known_rows(known: tuple[Array, Array], n_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and labels to search."""
+    if not isinstance(known, tuple | list) or len(known) != 2:
+        raise TypeError(f"known must be a pair (X, y) or None, got {known!r}")
+    items = rows_of("known[0]", known[0], n_features)
+    labels = label_array(known[1])
+    classes_of("known[1]", labels, len(items))
+    return items, labels
+
+
+def _interpolated(distances: np.ndarray, relevant: np.ndarray) -> np.ndarray:
+    """Of one query, the highest precision at a recall of each level or more."""
+    order = np.argsort(distances, kind="stable")
+    ordered, hits = distances[order], np.cumsum(relevant[order])
+    last = np.append(ordered[1:] != ordered[:-1], True)  # of its tie
+    precisions = np.where(last, hits / np.arange(1, len(order) + 1), 0.0)
+    best_from = np.maximum.accumulate(precisions[::-1])[::-1]
+    return best_from[np.searchsorted(hits, LEVELS * hits[-1] - 1e-9)]
+
+
+def neighbours(
+    divergence: Any, X: Array, y: Array, queries: int | Sequence[int], k: int = 5, ax: Axes | None = None
+) -> Axes:
+    r"""Example queries with their nearest rows: a line of boxes for each, with classes and divergences.
+
+    Neighbours of the query's class have a check mark, the others a cross and a dashed border.
+
+    Parameters
+    ----------
+    divergence : BregmanDivergence, Generator, str or estimator
+        A divergence, its generator, its name, or a fitted estimator with a `divergence_`.
+    X : array of shape (n_samples, n_features)
+    y : array of shape (n_samples,)
+        Class labels.
+    queries : int or sequence of int
+        Row numbers of the queries, each of which is not its own neighbour; a number takes as many rows, evenly spaced
+        in the order of the classes.
+    k : int, default=5
+        Neighbours of each.
+    ax : matplotlib.axes.Axes, default=None
+        Where to draw; new axes of pyplot by default.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from bregnet import plotting
+    >>> X, y = [[0.0], [0.1], [1.0], [1.2]], ["a", "a", "b", "b"]
+    >>> ax = plotting.neighbours("sqeuclidean", X, y, queries=[0], k=1, ax=Figure().add_subplot())
+    >>> [text.get_text() for text in ax.texts]
+    ['query\na\nrow 0', '✓ a\nrow 1\n0.01']
+    """
+    by = measure(divergence)
+    rows = rows_of("X", X, by.divergence.n_features, divergence)
+    labels = label_array(y)
+    _, numbers = classes_of("y", labels, len(rows))
+    asked = query_rows(queries, numbers)
+    distances, ids = nearest(by, rows, asked, k)
+    ax = axes(ax)
+    for line, query in enumerate(asked):
+        _box(ax, 0, line, f"query\n{shown_name(labels[query], 12)}\nrow {query}", NEUTRAL, "-")
+        for place, (distance, item) in enumerate(zip(distances[line], ids[line], strict=True)):
+            right = labels[item] == labels[query]
+            text = f"{'✓' if right else '✗'} {shown_name(labels[item], 12)}\nrow {item}\n{shown_distance(distance)}"
+            _box(ax, place + 1.25, line, text, colour(0 if right else 1), "-" if right else "--")
+    ax.set_xlim(-0.1, ids.shape[1] + 1.35)
+    ax.set_ylim(len(asked) + 0.05, -0.15)
+    ax.set_axis_off()
+    ax.set_title("queries and their nearest rows")
+    return ax
+
+
+def _box(ax: Axes, left: float, top: float, text: str, shade: str, line: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((left, top), 0.94, 0.86, facecolor=shade + "22", edgecolor=shade, linestyle=line))
+    ax.text(left + 0.47, top + 0.43, text, parse_math=False, ha="center", va="center", fontsize="small")
+
+
+def query_rows(queries: int | Sequence[int], classes: np.ndarray) -> np.ndarray:
+    """The row numbers that were asked for, or evenly spaced ones in the order of the classes."""
+    n_rows = len(classes)
+    if isinstance(queries, Integral) and not isinstance(queries, bool):
+        count = min(check.integer_at_least("queries", queries, 1), n_rows)
+        places = (np.arange(count) + 0.5) * n_rows / count  # the middle of as many equal parts
+        return np.argsort(classes, kind="stable")[places.astype(int)]
+    asked = np.asarray(queries)
+    if asked.ndim != 1 or len(asked) == 0 or asked.dtype.kind not in "iu":
+        raise TypeError(f"queries must be a number or row numbers of X, got {queries!r}")
+    if asked.min() < 0 or asked.max() >= n_rows:
+        raise ValueError(f"queries must be row numbers from 0 to {n_rows - 1}, got {asked.min()} to {asked.max()}")
+    return asked
+
+
+def nearest(
+    by: Measure, rows: np.ndarray, asked: np.ndarray, k: int, items: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Divergences and numbers of the k nearest items of each asked row; without items, of the other rows."""
+    alone = items is None
+    there = rows if items is None else items
+    if check.integer_at_least("k", k, 1) + alone > len(there):
+        raise ValueError(f"k must be at most {len(there) - alone}, the number of rows to find, got {k}")
+    index = BregmanIndex(by.divergence, side=by.side, device="cpu")
+    index.add(there)
+    distances, ids = map(np.asarray, index.search(rows[asked], k + alone, progress=False))
+    if not alone:
+        return distances, ids
+    others = ids != asked[:, None]
+    others[others.all(1), -1] = False  # equal rows may hide the query: then the last is one too many
+    return distances[others].reshape(-1, k), ids[others].reshape(-1, k)

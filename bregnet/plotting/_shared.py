@@ -1,0 +1,164 @@
+"""What the pictures share: arguments, the axes, colours, and which rows are shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bregnet._arrays import Array, to_numpy
+from bregnet.divergences import NAMED, BregmanDivergence
+from bregnet.divergences import divergence as named_divergence
+from bregnet.generators import Generator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.legend import Legend
+
+# Told apart by colour-blind readers for the first eight; the report has a lighter shade of each for dark pages.
+COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#aa4499",
+    "#b8860b",
+    "#56a3d9",
+    "#882255",
+    "#6b6b6b",
+    "#5b4fc4",
+    "#6f8f00",
+)
+NEUTRAL = "#8a8a8a"  # of frames and lines that only guide the eye
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+MOST_LEGEND_CLASSES = 12
+LEGEND = {"frameon": False, "fontsize": "small"}
+NAME_LENGTH = 28  # characters of a name that are shown
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A divergence and the side of it that items are on."""
+
+    divergence: BregmanDivergence
+    side: str = "right"
+
+    def between(self, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """Divergences of items from queries, (n_queries, n_items)."""
+        if self.side == "right":
+            return self.divergence.pairwise(queries, items)
+        return self.divergence.pairwise(items, queries).T
+
+    def among(self, rows: np.ndarray) -> np.ndarray:
+        """Divergences among rows, a query a row; the diagonal is 0."""
+        found = self.divergence.pairwise(rows)
+        return found if self.side == "right" else found.T
+
+
+def measure(given: Any, name: str = "divergence") -> Measure:
+    """The divergence of an estimator, a generator or a name, with the side that the estimator searches."""
+    if isinstance(given, Measure):
+        return given
+    if isinstance(given, str | Generator | BregmanDivergence):
+        return Measure(named_divergence(given))
+    holder = given if hasattr(given, "divergence_") else getattr(given, "best_estimator_", given)
+    found = getattr(holder, "divergence_", None)
+    if isinstance(found, BregmanDivergence):
+        side = getattr(holder, "side", "right")
+        return Measure(found, side if side in ("right", "left") else "right")
+    if hasattr(given, "fit") and hasattr(type(given), "get_params"):
+        check_is_fitted(given)
+    raise TypeError(
+        f"{name} must be a BregmanDivergence, a generator, one of {', '.join(map(repr, NAMED))} or a fitted estimator"
+        f" with a divergence_, got {given!r}"
+    )
+
+
+def rows_of(name: str, values: Array, n_features: int | None = None, fitted: Any = None) -> np.ndarray:
+    """Finite rows in double precision, at least one; a data frame must have the columns of the fitted estimator."""
+    if hasattr(fitted, "feature_names_in_") and hasattr(values, "columns"):
+        validate_data(fitted, values, reset=False, skip_check_array=True)
+    try:
+        rows = np.asarray(to_numpy(values), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must hold real numbers, got {type(values).__name__}: {error}") from None
+    if rows.ndim != 2 or n_features not in (None, rows.shape[1]):
+        expected = "n_features" if n_features is None else n_features
+        raise ValueError(f"{name} must have shape (n_samples, {expected}), got {rows.shape}")
+    if len(rows) == 0:
+        raise ValueError(f"{name} must have at least one row, got none")
+    if not np.isfinite(rows).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity")
+    return rows
+
+
+def label_array(labels: Any) -> np.ndarray:
+    """Labels as an array; strings that came as objects, as from data frames, as strings."""
+    values = np.asarray(to_numpy(labels))
+    strings = values.dtype == object and values.ndim == 1 and all(isinstance(each, str) for each in values)
+    return values.astype(np.str_) if strings else values
+
+
+def classes_of(name: str, labels: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """The sorted classes and the number of each row's."""
+    values = label_array(labels)
+    if values.shape != (n_rows,):
+        raise ValueError(f"{name} must have shape ({n_rows},), a label for each row, got {values.shape}")
+    try:
+        classes, numbers = np.unique(values, return_inverse=True)
+    except TypeError as error:
+        raise TypeError(f"{name} must hold labels of one kind, got an array where {error}") from None
+    return classes, numbers
+
+
+def shown_rows(classes: np.ndarray | None, n_rows: int, most: int) -> np.ndarray:
+    """Numbers of the rows that a picture shows, in the order of their classes (of the rows, without classes).
+
+    Up to `most` all are shown; of more, evenly spaced ones in that order, so that classes keep their shares.
+    """
+    order = np.arange(n_rows) if classes is None else np.argsort(classes, kind="stable")
+    if n_rows <= most:
+        return order
+    return order[np.linspace(0, n_rows - 1, most).round().astype(int)]
+
+
+def axes(ax: Axes | None) -> Axes:
+    """The axes that were given, or new ones of pyplot."""
+    if ax is None:
+        from matplotlib import pyplot
+
+        return pyplot.subplots(layout="constrained")[1]
+    if not hasattr(ax, "get_figure") or not hasattr(ax, "plot"):
+        raise TypeError(f"ax must be matplotlib axes or None, got {ax!r}")
+    return ax
+
+
+def printable(value: Any) -> str:
+    """A text in one line: what cannot be printed, such as control characters, becomes a space."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(value)).strip()
+
+
+def shown_name(value: Any, length: int = NAME_LENGTH) -> str:
+    """A name in one line that is not too long."""
+    text = printable(value)
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def shown_distance(value: float) -> str:
+    """A divergence in few letters."""
+    return f"{value:.3g}" if value == 0 or value >= 0.001 else "< 0.001"
+
+
+def colour(number: int) -> str:
+    """The colour of a class or a curve; they repeat."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def legend(ax: Axes, handles: list[Any], names: list[str], **options: Any) -> Legend:
+    """A legend of names as they are: dollar signs and leading underscores mean nothing special."""
+    made = ax.legend(handles, [str(number) for number in range(len(names))], **{**LEGEND, **options})
+    for text, name in zip(made.get_texts(), names, strict=True):
+        text.set_parse_math(False)
+        text.set_text(name)
+    return made
