@@ -18,6 +18,17 @@ from torch import Tensor
 from bregnet._version import __version__
 
 HEADER = "bregnet"
+# what reading a file that is not what it should be can raise; the system's own errors are not among it
+DAMAGE = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RuntimeError,
+    ArithmeticError,
+    AssertionError,
+    SafetensorError,
+)
 
 
 class UnreadableFileError(ValueError):
@@ -30,17 +41,19 @@ def write_tensors(path: Path, kind: str, version: int, header: dict[str, Any], t
     try:
         save_file(tensors, path, metadata={HEADER: json.dumps(about)})
     except SafetensorError as error:  # its own kind, also where a disk is full
-        raise OSError(f"{path} could not be written: {error}") from error
+        raise OSError(None, str(error)) from error
 
 
 def read_tensors(path: Path, kind: str, version: int, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Header and tensors of a file; with `mmap` the tensors stay in the file until they are used."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise UnreadableFileError(f"{path} is not a file")
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})[HEADER])
             found, found_version = header["holds"], header["version"]
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except DAMAGE as error:
         raise UnreadableFileError(f"{path} is not a {kind} of bregnet, or was damaged: {error}") from error
     if found != kind:
         raise UnreadableFileError(f"{path} must hold a {kind}, got a {found!r}")
@@ -69,6 +82,8 @@ def whole_file(path: Path) -> Iterator[Path]:
         with open(made, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(made, path)
+    except OSError as error:  # tell of the file that was asked for
+        raise type(error)(error.errno, f"{path} cannot be written: {error.strerror or error}") from error
     finally:
         made.unlink(missing_ok=True)
     _sync_folder(path.parent)

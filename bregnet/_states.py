@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from bregnet.generators import Generator, GeneratorSum
 PLAIN = {kind.__name__: kind for kind in (KullbackLeibler, ItakuraSaito, Logistic)}
 KNOWN = (GeneratorSum, MaxAffine, Quadratic, SquaredEuclidean, *PLAIN.values())
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+MOST_COPIES, SMALL = 64, 1 << 24  # how often a file may have its tensors used, beyond some megabytes
 
 
 def generator_state(generator: Generator, prefix: str = "generator") -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -45,23 +47,40 @@ def generator_state(generator: Generator, prefix: str = "generator") -> tuple[di
     return values, {name: part.detach().cpu().contiguous() for name, part in named.items()}
 
 
-def generator_from(state: dict[str, Any], tensors: dict[str, Tensor], prefix: str = "generator") -> Generator:
+class Named(Protocol):
+    """Tensors by name."""
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def __getitem__(self, name: str) -> Tensor: ...
+
+
+def generator_from(state: dict[str, Any], tensors: Named, prefix: str = "generator") -> Generator:
     """The generator that `generator_state` described. Parameters are shown as numpy arrays."""
     kind = state["type"]
     if kind == GeneratorSum.__name__:
         parts = [generator_from(part, tensors, f"{prefix}.{number}") for number, part in enumerate(state["generators"])]
         return GeneratorSum(parts, state["weights"])
-    own = f"{prefix}."
-    given = {name.removeprefix(own): part.numpy() for name, part in tensors.items() if name.startswith(own)}
     if kind == MaxAffine.__name__:
-        return MaxAffine(**given, temperature=check.at_least_zero("temperature", state["temperature"]))
+        temperature = check.at_least_zero("temperature", state["temperature"])
+        names = ("slopes", "intercepts", "strictness")
+        return MaxAffine(**_parameters(tensors, prefix, names), temperature=temperature)
     if kind == Quadratic.__name__:
-        return Quadratic(**given)
+        return Quadratic(**_parameters(tensors, prefix, ("matrix",)))
     if kind == SquaredEuclidean.__name__:
-        return _in_precision(SquaredEuclidean(**given), state)
+        return _in_precision(SquaredEuclidean(**_parameters(tensors, prefix, ("weights",))), state)
     if kind in PLAIN:
         return _in_precision(PLAIN[kind](), state)
     raise ValueError(f"unknown generator {kind!r}")
+
+
+def _parameters(tensors: Named, prefix: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """The tensors of a generator, by the names of its parameters; no parameter may be without a feature."""
+    given = {name: tensors[f"{prefix}.{name}"].numpy() for name in names if f"{prefix}.{name}" in tensors}
+    for name, part in given.items():
+        if part.size == 0 or part.dtype not in (np.float32, np.float64):
+            raise ValueError(f"{prefix}.{name} cannot have shape {part.shape} and dtype {part.dtype}")
+    return given
 
 
 def _in_precision(generator: Generator, state: dict[str, Any]) -> Generator:
@@ -82,9 +101,7 @@ def function_state(
     return values, tensors
 
 
-def function_from(
-    state: dict[str, Any], tensors: dict[str, Tensor], prefix: str = "function"
-) -> Generator | DifferenceOfConvex:
+def function_from(state: dict[str, Any], tensors: Named, prefix: str = "function") -> Generator | DifferenceOfConvex:
     """The function that `function_state` described."""
     if state["type"] != DifferenceOfConvex.__name__:
         return generator_from(state, tensors, prefix)
@@ -96,37 +113,65 @@ def function_from(
 class Tensors:
     """The tensors of a file by name, each stored once however many names it has."""
 
-    def __init__(self, stored: dict[str, Tensor] | None = None, same: dict[str, str] | None = None) -> None:
-        self.stored = {} if stored is None else stored
-        self.same = {} if same is None else same  # from further names to those stored
+    def __init__(self, stored: Mapping[str, Tensor] | None = None, same: Any = None) -> None:
+        self.stored = {} if stored is None else dict(stored)
+        self.same = {} if same is None else mapping("same", same)  # from further names to those stored
         self._names: dict[tuple[Any, ...], str] = {}
+        self._uses: Counter[tuple[Any, ...]] = Counter()
         self._kept: list[Tensor] = []  # alive, so that an address means one tensor only
+        self._unread = {*self.stored, *self.same}
+        self._room = SMALL + MOST_COPIES * sum(tensor.nbytes for tensor in self.stored.values())
 
     def put(self, name: str, tensor: Tensor) -> None:
         """Store a tensor."""
         tensor = tensor.detach().cpu().contiguous()
         known = tensor.data_ptr(), tensor.shape, tensor.dtype
-        if tensor.numel() and known in self._names:
+        self._uses[known] += 1
+        if tensor.numel() and self._uses[known] % (MOST_COPIES // 2) != 1:
             self.same[name] = self._names[known]
             return
         self._names[known] = name
         self._kept.append(tensor)
-        partial = tensor.untyped_storage().nbytes() != tensor.nbytes  # safetensors refuses parts of one memory
-        self.stored[name] = tensor.clone() if partial else tensor
+        # safetensors refuses tensors that share memory
+        shared = self._uses[known] > 1 or tensor.untyped_storage().nbytes() != tensor.nbytes
+        self.stored[name] = tensor.clone() if shared else tensor
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.stored or name in self.same
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A stored tensor, which counts as read; a small file must not ask for much memory by many names."""
+        tensor = self.stored[self.same.get(name, name)]
+        self._unread.discard(name)
+        self._room -= tensor.nbytes
+        if self._room < 0:
+            raise ValueError("its tensors are used too often")
+        return tensor
+
+    def expect_all_read(self) -> None:
+        """Raise an error where a tensor belongs to nothing."""
+        if self._unread:
+            raise ValueError(f"nothing has the tensor {min(self._unread)!r}")
+
+    def tensor(self, name: str, shape: tuple[int | None, ...], *dtypes: torch.dtype) -> Tensor:
+        """A stored tensor as one of its own, checked; None is any length."""
+        tensor = self[name]
+        fits = tensor.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, tensor.shape, strict=True))
+        if not fits or tensor.dtype not in dtypes:
+            wanted = f"{shape} and {' or '.join(map(str, dtypes))}"
+            raise ValueError(f"{name} must have {wanted}, got {tuple(tensor.shape)} and {tensor.dtype}")
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ValueError(f"{name} must be finite, got NaN or infinity")
+        return tensor.clone()
 
     def array(self, name: str, *, ndim: int = 1, kinds: str = "f", finite: bool = True) -> np.ndarray:
         """A stored tensor as an array of its own, checked."""
-        array = self.stored[self.same.get(name, name)].numpy().copy()
+        array = self[name].clone().numpy()  # memory of torch: products round by how it lies
         if array.ndim != ndim or array.dtype.kind not in kinds:
             raise ValueError(f"{name} must have {ndim} dimensions, got shape {array.shape} and dtype {array.dtype}")
         if finite and not np.isfinite(array).all():
             raise ValueError(f"{name} must be finite, got NaN or infinity")
         return array
-
-    def under(self, name: str) -> dict[str, Tensor]:
-        """All tensors whose names begin with `name` and a dot."""
-        names = [*self.stored, *self.same]
-        return {each: self.stored[self.same.get(each, each)] for each in names if each.startswith(f"{name}.")}
 
 
 class Field(Protocol):
@@ -214,7 +259,7 @@ def _write_function(name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
 
 
 def _read_function(name: str, state: Any, tensors: Tensors) -> Generator | DifferenceOfConvex:
-    return function_from(mapping(name, state), tensors.under(name), name)
+    return function_from(mapping(name, state), tensors, name)
 
 
 def _write_divergence(name: str, value: BregmanDivergence, tensors: Tensors) -> dict[str, Any]:
@@ -225,15 +270,16 @@ def _write_divergence(name: str, value: BregmanDivergence, tensors: Tensors) -> 
 
 
 def _read_divergence(name: str, state: Any, tensors: Tensors) -> BregmanDivergence:
-    return BregmanDivergence(generator_from(mapping(name, state)["generator"], tensors.under(name), name))
+    return BregmanDivergence(generator_from(mapping(name, state)["generator"], tensors, name))
 
 
 FUNCTION = Made(_write_function, _read_function)
 DIVERGENCE = Made(_write_divergence, _read_divergence)
 
 
-def _write_array(name: str, value: np.ndarray, tensors: Tensors) -> str:
-    tensors.put(name, torch.as_tensor(np.array(value)))
+def _write_array(name: str, value: Any, tensors: Tensors) -> str:
+    array = np.array(value)
+    tensors.put(name, torch.as_tensor(array.astype(array.dtype.newbyteorder("="), copy=False)))
     return "array"
 
 
@@ -246,6 +292,8 @@ def _write_labels(name: str, value: np.ndarray, tensors: Tensors) -> Any:
     labels = value.tolist()
     if not all(isinstance(each, str) for each in labels):
         raise TypeError(f"labels must be numbers or text to be saved, got dtype {value.dtype}")
+    if value.dtype.kind != "O":
+        _expect_alike(name, labels)
     return {"text": labels, "object": value.dtype.kind == "O"}
 
 
@@ -253,7 +301,17 @@ def _read_labels(name: str, state: Any, tensors: Tensors) -> np.ndarray:
     if state == "array":
         return tensors.array(name, kinds="biuf")
     labels = texts(name, mapping(name, state)["text"])
-    return np.array(labels, dtype=object if check.boolean("object", state["object"]) else str)
+    if check.boolean("object", state["object"]):
+        return np.array(labels, dtype=object)
+    _expect_alike(name, labels)
+    return np.array(labels, dtype=str)
+
+
+def _expect_alike(name: str, labels: list[str]) -> None:
+    """Raise an error for a few long labels among many: an array has as much room for each as for the longest."""
+    longest = max(map(len, labels), default=0)
+    if 4 * longest * len(labels) > SMALL + MOST_COPIES * sum(map(len, labels)):
+        raise ValueError(f"{name} must have labels of about one length, got {len(labels)}, of up to {longest} letters")
 
 
 LABELS = Made(_write_labels, _read_labels)

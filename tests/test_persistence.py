@@ -33,6 +33,7 @@ from bregnet import (
     persistence,
 )
 from bregnet._files import write_tensors
+from bregnet.persistence import _kinds
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.1, 0.9, (40, 3))
@@ -114,6 +115,11 @@ def regressor():
 @pytest.fixture(scope="module")
 def learner():
     return PBDL(0.05, n_pieces=6, temperature=0.1, random_state=0).fit(X, LABELS)
+
+
+@pytest.fixture(scope="module")
+def search():
+    return DCRegressorCV([0.1, 0.01], cv=2, refinements=0, n_pieces=5, random_state=0).fit(X, Y)
 
 
 class TestFunctions:
@@ -261,7 +267,7 @@ class TestWhatCannotBeSaved:
             pass
 
         for obj in ({"a": 1}, None, ConvexRegressor, Mine().fit(X, Y)):
-            with pytest.raises(TypeError, match="only objects of these types can be saved: BregmanDivergence, Convex"):
+            with pytest.raises(TypeError, match="only objects of these types can be saved: BregmanDivergence, Bregman"):
                 bregnet.save(obj, tmp_path / "saved")
         assert not list(tmp_path.iterdir())
 
@@ -404,7 +410,7 @@ class TestReading:
 def forge(path, obj, change):
     """Write a file with a right checksum and a wrong content."""
     tensors = persistence.Tensors()
-    content = {"state": persistence._write_any("object", obj, tensors), "same": tensors.same}
+    content = {"state": _kinds.write_any("object", obj, tensors), "same": tensors.same}
     stored = dict(tensors.stored)
     change(content, stored)
     header = {**content, "digest": persistence._digest(content, stored)}
@@ -529,8 +535,7 @@ class TestHostileFiles:
             tensor("cv_results_.param_alpha", torch.zeros(1, dtype=torch.float64)),
         ],
     )
-    def test_searches(self, tmp_path, change):
-        model = DCRegressorCV([0.1, 0.01], cv=2, refinements=0, n_pieces=5, random_state=0).fit(X, Y)
-        forge(tmp_path / "saved", model, change)
+    def test_searches(self, tmp_path, search, change):
+        forge(tmp_path / "saved", search, change)
         with pytest.raises(UnreadableFileError, match="was damaged"):
             bregnet.load(tmp_path / "saved")

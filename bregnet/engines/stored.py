@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bregnet._files import UnreadableFileError, read_tensors, whole_folder, write_tensors
+from bregnet._files import DAMAGE, UnreadableFileError, read_tensors, whole_folder, write_tensors
 from bregnet._states import generator_from, generator_state
 from bregnet.divergences import BregmanDivergence
 from bregnet.engines.cells import CellEngine
@@ -57,7 +57,7 @@ def read_index(
         divergence = BregmanDivergence(generator_from(header["generator"], tensors))
         gallery = _gallery(divergence, header["side"], tensors, device, checked=not mmap)
         engine = None if gallery is None else _engine(header["engine"], gallery, tensors, path / LISTS, mmap)
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, RecursionError) as error:
+    except DAMAGE as error:
         raise UnreadableFileError(f"{path} is not a {KIND} of bregnet, or was damaged: {error}") from error
     return header, divergence, gallery, engine
 
@@ -86,19 +86,25 @@ def _engine(name: str | None, gallery: Gallery, tensors: dict[str, Tensor], list
     lift = Lift(gallery.divergence, gallery.side, *(tensors[f"lift.{part}"].to(device) for part in LIFT))
     for part in ("coarse", "fine"):
         expect(part, tensors[part], (count, width + 1), (torch.float32,))
-    _check_lift(lift, width)
+    check_lift(lift, width)
     vectors = Vectors(gallery, lift, tensors["coarse"].to(device), tensors["fine"].to(device))
-    some = gallery.points[:CHECKED_ROWS]
-    away = (lift.items(some).float() - vectors.coarse[:CHECKED_ROWS]).abs().max()
-    if not away <= 1e-4 * vectors.coarse[:CHECKED_ROWS].abs().max():
-        raise ValueError("vectors do not belong to the points")
+    check_vectors(vectors)
     if name == FlatEngine.__name__:
         return FlatEngine(vectors)
     expect("centres", tensors["centres"], (len(tensors["centres"]), width), (torch.float64,))
     return CellEngine.read(vectors, tensors["centres"], lists, mmap=mmap)
 
 
-def _check_lift(lift: Lift, n_features: int) -> None:
+def check_vectors(vectors: Vectors) -> None:
+    """Raise an error where the vectors of the first items are not those of their points."""
+    some, coarse = vectors.gallery.points[:CHECKED_ROWS], vectors.coarse[:CHECKED_ROWS]
+    away = (vectors.lift.items(some).float() - coarse).abs().max()
+    if not away <= 1e-4 * coarse.abs().max():
+        raise ValueError("vectors do not belong to the points")
+
+
+def check_lift(lift: Lift, n_features: int) -> None:
+    """Raise an error where the parts of a lift are not for so many features, or not numbers that can be used."""
     shapes = {"centre": (n_features,), "mean": (n_features + 1,), "weights": (n_features + 1,)}
     for name in LIFT:
         part = getattr(lift, name)
