@@ -19,6 +19,7 @@ demo: setup
 docs: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
 
 lint: setup
 	$(BIN)/ruff check .
