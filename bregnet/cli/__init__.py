@@ -1,26 +1,46 @@
-"""The command line `bregnet`: one module a command."""
+"""The command line `bregnet`: one module a command.
+
+The modules of the commands import click and nothing heavy; what they work with is imported when they run, so that help
+and the completion of the shell come at once.
+"""
 
 from __future__ import annotations
 
 import click
 
 from bregnet._version import __version__
+from bregnet.cli._cluster import cluster
+from bregnet.cli._demo import demo
 from bregnet.cli._errors import Commands
+from bregnet.cli._evaluate import evaluate
 from bregnet.cli._fit import fit
 from bregnet.cli._info import info
 from bregnet.cli._predict import predict
+from bregnet.cli._search import search
+
+EPILOG = """\
+\b
+Examples:
+  bregnet demo
+  bregnet fit flowers.csv --target species -o model --holdout 0.2 --report flowers.html
+  bregnet evaluate model new-flowers.csv --target species
+  bregnet search model flowers.csv --queries new-flowers.csv -k 5
+
+Results go to the standard output or to a file, all else to the standard error. Exit codes: 0 all went well, 1 the data
+or a file are at fault, 2 the command is, 3 another process was lost, 130 it was interrupted.
+
+Completion in the shell: eval "$(_BREGNET_COMPLETE=bash_source bregnet)" (or zsh_source, or fish_source).
+"""
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, prog_name="bregnet")
 def main(debug: bool) -> None:
-    """Metric learning with Bregman divergences, and convex regression, with a certificate on every fit.
-
-    Exit codes: 0 all went well, 1 the data or a file are at fault, 2 the command is, 3 another process was lost.
-    """
+    """Metric learning with Bregman divergences, and convex regression, with a certificate on every fit."""
 
 
-main.add_command(fit)
-main.add_command(predict)
-main.add_command(info)
+for command in (demo, fit, evaluate, search, cluster, predict, info):
+    main.add_command(command)

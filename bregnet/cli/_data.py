@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import click
 import numpy as np
 
+from bregnet.cli._options import STANDARD
+
 TABLES, ARRAYS = (".csv", ".csv.gz", ".parquet", ".pq"), (".npz", ".npy")
-PATH = click.Path(path_type=Path)
+PAIRS, TRIPLETS = ("i", "j", "similar"), ("anchor", "nearer", "farther")
 
 
 @dataclass(frozen=True)
@@ -25,48 +28,144 @@ class Data:
     y : ndarray or None
     target : str
         What y is called.
+    labels : ndarray or None
+        What the rows are called.
     """
 
     X: Any
-    y: np.ndarray | None = None
+    y: Any = None
     target: str = "y"
+    labels: np.ndarray | None = None
 
     @property
     def is_float(self) -> bool:
         """Whether the target is a column of floating-point numbers."""
         return self.y is not None and self.y.dtype.kind == "f"
 
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, where they have some."""
+        return None if isinstance(self.X, np.ndarray) else list(self.X.columns)
 
-def read_training(path: Path, target: str | None) -> Data:
+    def part(self, rows: np.ndarray) -> Data:
+        """Some of the rows."""
+        X = self.X[rows] if isinstance(self.X, np.ndarray) else self.X.iloc[rows]
+        y, labels = (None if each is None else each[rows] for each in (self.y, self.labels))
+        return Data(X, y, self.target, labels)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table are features; all, unless some are named."""
+
+    features: tuple[str, ...] | None = None
+    drop: tuple[str, ...] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.features or self.drop)
+
+    def of(self, path: Path, table: Any) -> Any:
+        """The columns that are chosen, of a table that has them."""
+        wanted = [*(self.features or ()), *(self.drop or ())]
+        unknown = [name for name in wanted if name not in table.columns]
+        if unknown:
+            raise ValueError(f"{path} must have the column {_listed(unknown)}, got {_listed(table.columns)}")
+        chosen = table if self.features is None else table[list(dict.fromkeys(self.features))]
+        return chosen.drop(columns=[name for name in self.drop or () if name in chosen.columns])
+
+
+def read_training(path: Path, target: str | None, columns: Columns | None = None) -> Data:
     """Features and target of a file; which target is needed depends on the kind of file."""
-    kind = _kind(path)
-    if kind in TABLES:
-        if target is None:
-            raise click.UsageError(f"--target must name a column of {path.name}")
-        return _split(path, _table(path, kind), target)
-    if kind == ".npz":
-        name = "y" if target is None else target
-        return Data(_matrix(path, _member(path, "X")), _vector(path, _member(path, name)), name)
-    if target is None or Path(target).suffix != ".npy":
-        raise click.UsageError(f"--target must be a .npy file beside {path.name}, got {target!r}")
-    return Data(_matrix(path, _mapped(path)), _vector(Path(target), _mapped(Path(target))), target)
+    return read_rows(path, columns=columns, target=needed_target(path, target))
 
 
-def read_features(path: Path, names: list[str] | None) -> Any:
-    """Features of a file: the named columns of a table, or all."""
+def needed_target(path: Path, target: str | None) -> str:
+    """What the target of a file is called: y, unless said otherwise, in an archive, and in others it must be said."""
     kind = _kind(path)
+    if target is None and kind != ".npz":
+        what = "be a .npy file beside" if kind == ".npy" else "name a column of"
+        raise click.UsageError(f"--target must {what} {path.name}")
+    return target or "y"
+
+
+def read_rows(
+    path: Path,
+    *,
+    names: list[str] | None = None,
+    columns: Columns | None = None,
+    target: str | None = None,
+    label: str | None = None,
+) -> Data:
+    """Features of a file, and target and names of the rows where asked for.
+
+    Parameters
+    ----------
+    path : Path
+    names : list of str, default=None
+        Columns of a table that are the features; otherwise `columns` chooses among those that are left.
+    columns : Columns, default=None
+    target, label : str, default=None
+        A column of a table, an array of an archive, or an .npy file beside a matrix.
+    """
+    kind, columns, others = _kind(path), columns or Columns(), [each for each in (target, label) if each is not None]
     if kind not in TABLES:
-        return _matrix(path, _member(path, "X") if kind == ".npz" else _mapped(path))
-    table = _table(path, kind)
-    if names is not None:
-        missing = [name for name in names if name not in table.columns]
-        if missing:
-            raise ValueError(f"{path} must have the columns of the model, got none named {_listed(missing)}")
-        table = table[names]
-    return _numbers(path, table)
+        if columns:
+            raise click.UsageError(f"--features and --drop are for tables, got {path.name}")
+        found = {name: _beside(path, kind, name) for name in others}
+        X = _matrix(path, _member(path, "X") if kind == ".npz" else _mapped(path))
+    else:
+        table = _table(path, kind)
+        found = {name: _column(path, table, name) for name in others}
+        rest = table.drop(columns=list(found))
+        X = _numbers(path, columns.of(path, rest) if names is None else _named(path, table, names))
+    for name, values in found.items():
+        if len(values) != len(X):
+            raise ValueError(f"{name!r} must have a value for each of the {len(X)} rows of {path}, got {len(values)}")
+    return Data(X, found.get(target or ""), target or "y", found.get(label or ""))
+
+
+def read_pairs(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of row numbers (m, 2), and whether they are similar (m,)."""
+    columns = _whole_columns(path, PAIRS)
+    strange = ~np.isin(columns[:, 2], (0, 1))
+    if strange.any():
+        raise ValueError(f"{path}: 'similar' must hold 0 and 1, got {columns[strange, 2][0]}")
+    return columns[:, :2], columns[:, 2].astype(bool)
+
+
+def read_triplets(path: Path) -> np.ndarray:
+    """Row numbers of anchor, nearer and farther rows, (m, 3)."""
+    return _whole_columns(path, TRIPLETS)
+
+
+def _whole_columns(path: Path, names: tuple[str, ...]) -> np.ndarray:
+    """Columns of whole numbers: those of these names, or all of a matrix."""
+    kind = _kind(path)
+    if kind == ".npy":
+        values = _matrix(path, _mapped(path))
+        if values.shape[1] != len(names):
+            raise ValueError(f"{path} must have the columns {', '.join(names)}, got shape {values.shape}")
+        parts = list(values.T)
+    elif kind == ".npz":
+        parts = [_vector(path, _member(path, name)) for name in names]
+    else:
+        table = _table(path, kind)
+        parts = [_column(path, table, name) for name in names]
+    for name, part in zip(names, parts, strict=True):
+        if part.dtype.kind not in "biuf" or not (part == np.floor(part.astype(float))).all():
+            raise ValueError(f"{path}: {name!r} must hold whole numbers, got {_first_broken(part)!r}")
+    return np.column_stack([np.asarray(part).astype(np.int64) for part in parts])
+
+
+def _first_broken(values: np.ndarray) -> Any:
+    if values.dtype.kind not in "biuf":
+        return str(values[0])
+    return float(values[values != np.floor(values)][0])
 
 
 def _kind(path: Path) -> str:
+    if path == STANDARD:
+        return ".csv"
     kind = next((kind for kind in (*TABLES, *ARRAYS) if path.name.lower().endswith(kind)), None)
     if kind is None:
         raise click.UsageError(f"DATA must end in {', '.join((*TABLES, *ARRAYS))}, got {str(path)!r}")
@@ -81,8 +180,10 @@ def _table(path: Path, kind: str) -> Any:
     except ImportError as error:
         raise ValueError(f"reading {path} needs pandas: pip install pandas, or save the data as .npz") from error
     is_csv = kind.startswith(".csv")
+    source: Any = sys.stdin.buffer if path == STANDARD else path
     try:
-        table = pd.read_csv(path) if is_csv else pd.read_parquet(path)
+        read: Any = pd.read_csv if is_csv else pd.read_parquet
+        table = read(source)
     except ImportError as error:
         raise ValueError(f"reading {path} needs pyarrow: pip install pyarrow") from error
     except Exception as error:  # parsers and decompressors have exceptions of their own
@@ -93,13 +194,20 @@ def _table(path: Path, kind: str) -> Any:
     return table
 
 
-def _split(path: Path, table: Any, target: str) -> Data:
-    if target not in table.columns:
-        raise ValueError(f"{path} must have the column {target!r}, got {_listed(table.columns)}")
-    column = table[target]
+def _column(path: Path, table: Any, name: str) -> np.ndarray:
+    if name not in table.columns:
+        raise ValueError(f"{path} must have the column {name!r}, got {_listed(table.columns)}")
+    column = table[name]
     if column.isna().any():
-        raise ValueError(f"{path}: column {target!r} must have a value in every row, got {_gaps(column)}")
-    return Data(_numbers(path, table.drop(columns=target)), column.to_numpy(), target)
+        raise ValueError(f"{path}: column {name!r} must have a value in every row, got {_gaps(column)}")
+    return column.to_numpy()
+
+
+def _named(path: Path, table: Any, names: list[str]) -> Any:
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        raise ValueError(f"{path} must have the columns of the model, got none named {_listed(missing)}")
+    return table[names]
 
 
 def _numbers(path: Path, table: Any) -> Any:
@@ -108,9 +216,14 @@ def _numbers(path: Path, table: Any) -> Any:
 
     if table.shape[1] == 0:
         raise ValueError(f"{path} must have a feature beside the target, got none")
+    words = [name for name, column in table.items() if not is_numeric_dtype(column.dtype)]
+    if words:
+        shown = f"{table[words[0]].iloc[0]!r} in the first row of {words[0]!r}"
+        raise ValueError(
+            f"{path}: features must hold numbers, but {_listed(words)} {'do' if len(words) > 1 else 'does'} not"
+            f" ({shown}); leave out with --drop {','.join(words)}, or choose columns with --features"
+        )
     for name, column in table.items():
-        if not is_numeric_dtype(column.dtype):
-            raise ValueError(f"{path}: column {name!r} must hold numbers, got {column.iloc[0]!r} in the first row")
         if column.isna().any():
             raise ValueError(f"{path}: column {name!r} must have a number in every row, got {_gaps(column)}")
     return table.astype(np.float64)
@@ -119,6 +232,15 @@ def _numbers(path: Path, table: Any) -> Any:
 def _gaps(column: Any) -> str:
     missing = column.isna().to_numpy()
     return f"none in {int(missing.sum())} of them, the first of which is row {int(missing.argmax()) + 1}"
+
+
+def _beside(path: Path, kind: str, name: str) -> np.ndarray:
+    """A vector of an archive, or in another file beside a matrix."""
+    if kind == ".npz":
+        return _vector(path, _member(path, name))
+    if Path(name).suffix != ".npy":
+        raise click.UsageError(f"--target and --id must be .npy files beside {path.name}, got {name!r}")
+    return _vector(Path(name), _mapped(Path(name)))
 
 
 def _member(path: Path, name: str) -> np.ndarray:

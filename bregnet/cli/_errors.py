@@ -7,36 +7,50 @@ from typing import Any
 
 import click
 
-from bregnet.distributed import RankLostError
-
-FAULTY_DATA, RANK_LOST = 1, 3
+FAULTY_DATA, RANK_LOST, INTERRUPTED = 1, 3, 130
+OF_THE_DATA = (OSError, ValueError, TypeError, MemoryError)  # their messages are for users
 
 
 class Commands(click.Group):
-    """A group of commands that ends with one line where the data, a file or another process fail."""
+    """A group of commands, in the order they were added, that ends with one line where something fails."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the commands."""
+        return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # click knows what to do
+        except (BrokenPipeError, click.ClickException, click.exceptions.Exit, click.Abort):  # click knows what to do
             raise
-        except (RankLostError, OSError, ValueError, TypeError, MemoryError) as error:
+        except KeyboardInterrupt:
+            _say("interrupted")
+            ctx.exit(INTERRUPTED)
+        except Exception as error:
             if ctx.params["debug"]:
                 raise
-            click.echo(f"{_speaker()}: {_one_line(error)}", err=True)
-            ctx.exit(RANK_LOST if isinstance(error, RankLostError) else FAULTY_DATA)
+            _say(_one_line(error))
+            ctx.exit(RANK_LOST if _is_lost_rank(error) else FAULTY_DATA)
 
 
-def _speaker() -> str:
-    """Who reports an error, where several processes work together."""
-    rank = os.environ.get("RANK", "0")
-    return "error" if rank == "0" else f"error (rank {rank})"
+def _say(what: str) -> None:
+    rank = os.environ.get("RANK", "0")  # where several processes work together
+    click.echo(f"{'error' if rank == '0' else f'error (rank {rank})'}: {what}", err=True)
 
 
-def _one_line(error: BaseException) -> str:
+def _is_lost_rank(error: Exception) -> bool:
+    from bregnet.distributed import RankLostError
+
+    return isinstance(error, RankLostError)
+
+
+def _one_line(error: Exception) -> str:
     """What happened; scikit-learn adds lines of advice, which are for programmers."""
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     lines = str(error).strip().splitlines()
-    return lines[0].rstrip() if lines else type(error).__name__
+    said = lines[0].rstrip() if lines else type(error).__name__
+    if isinstance(error, OF_THE_DATA) or _is_lost_rank(error):
+        return said
+    return f"{type(error).__name__}: {said} (bregnet --debug shows where)"

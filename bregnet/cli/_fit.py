@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
-from bregnet.checkpoints import Checkpoint
-from bregnet.cli._data import PATH, Data, read_training
-from bregnet.distributed import joined
-from bregnet.metric_learning import PBDL
-from bregnet.persistence import save
-from bregnet.regression import ConvexRegressor, DCRegressor
+from bregnet.cli import _options as options
 
-LEARNERS: dict[str, Callable[..., Any]] = {"pbdl": PBDL, "convex": ConvexRegressor, "dc": DCRegressor}
-POSITIVE = click.FloatRange(min=0, min_open=True)
+LEARNERS = ("pbdl", "convex", "dc")
+SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
 class Pieces(click.ParamType):
@@ -37,106 +27,84 @@ class Pieces(click.ParamType):
         return int(value)
 
 
-@click.command()
-@click.argument("data", type=PATH)
+@click.command(
+    epilog=options.examples(
+        "bregnet fit flowers.csv --target species -o model",
+        "bregnet fit flowers.csv --target species --drop notes -o model --holdout 0.2 --report flowers.html",
+        "bregnet fit rows.parquet --pairs pairs.csv -o model       # columns i, j, similar",
+        "bregnet fit houses.csv --target price --cv 5 -o model     # chooses alpha",
+        "torchrun --nproc-per-node 2 -m bregnet fit X.npy --target y.npy -o model --checkpoint kept --resume",
+    )
+)
+@click.argument("data", type=options.PATH)
 @click.option("--target", metavar="COLUMN", help="Column of a table, array of an npz file (y), or a .npy file.")
-@click.option("-o", "--output", type=PATH, required=True, metavar="MODEL", help="The file to write.")
+@click.option("--pairs", type=options.PATH, metavar="FILE", help="Pairs of rows: columns i, j, similar (0 or 1).")
+@click.option("--triplets", type=options.PATH, metavar="FILE", help="Rows: columns anchor, nearer, farther.")
+@click.option("-o", "--output", type=options.PATH, required=True, metavar="MODEL", help="The file to write.")
+@options.columns
 @click.option(
     "--learner",
-    type=click.Choice(list(LEARNERS)),
+    type=click.Choice(LEARNERS),
     help="A divergence from labels, or convex or difference-of-convex regression. By default pbdl, and dc where the"
     " target is a column of floating-point numbers.",
 )
-@click.option("--alpha", type=POSITIVE, help="Weight of the penalty on the slopes.")
+@click.option("--alpha", type=options.POSITIVE, help="Weight of the penalty on the slopes.")
+@click.option("--search-alpha", is_flag=True, help="Choose alpha and the temperature by cross-validation.")
+@click.option("--cv", type=click.IntRange(min=2), help="The same, with so many folds (5).")
+@click.option("--jobs", type=int, help="Fits of the cross-validation at the same time; -1 is one for each core.")
 @click.option("--n-pieces", type=Pieces(), metavar="N|auto|all", help="Affine pieces; all is one for every row.")
 @click.option("--temperature", type=click.FloatRange(min=0), help="Smoothing of the learned function.")
-@click.option("--tol", type=POSITIVE, help="Certified gap at which the fit stops.")
-@click.option("--max-iter", type=click.IntRange(min=1), help="Iterations after which it stops all the same.")
-@click.option("--seed", "random_state", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@click.option("--tol", type=options.POSITIVE, help="Certified gap at which the fit stops.")
+@click.option("--max-iter", type=options.COUNT, help="Iterations after which it stops all the same.")
 @click.option("--standardize/--no-standardize", default=None, help="Whether alpha is for data of unit variance.")
 @click.option("--balanced/--no-balanced", default=None, help="Whether both kinds of pairs weigh the same (pbdl).")
-@click.option("--checkpoint", type=PATH, metavar="FOLDER", help="Where to keep the state of the fit meanwhile.")
+@click.option("--holdout", type=SHARE, metavar="SHARE", help="Keep a share of the rows out of the fit, and score them.")
+@options.report
+@click.option("--checkpoint", type=options.PATH, metavar="FOLDER", help="Where to keep the state of the fit meanwhile.")
 @click.option("--resume", is_flag=True, help="Go on from the state in the checkpoint's folder, where there is one.")
-@click.option("--scratch", type=PATH, metavar="FOLDER", help="Where to put what does not fit in memory.")
-@click.option("--quiet", is_flag=True, help="Print warnings and errors only.")
-def fit(
-    data: Path,
-    target: str | None,
-    output: Path,
-    learner: str | None,
-    checkpoint: Path | None,
-    resume: bool,
-    quiet: bool,
-    **options: Any,
-) -> None:
+@click.option("--scratch", type=options.PATH, metavar="FOLDER", help="Where to put what does not fit in memory.")
+@options.seed
+@options.quiet
+def fit(resume: bool, **given: Any) -> None:
     """Fit a model to DATA and write it to a file.
 
     DATA is a table (.csv, .parquet), an .npz archive with arrays X and y, or an .npy matrix, which is not read into
-    memory, with its target in another .npy file. Under torchrun all processes share the work.
+    memory, with its target in another .npy file. Rows of pairs and triplets are numbered from 0. Under torchrun all
+    processes share the work.
+
+    A report is about the rows that --holdout keeps out of the fit, and otherwise about those of the fit.
     """
-    if resume and checkpoint is None:
-        raise click.UsageError("--resume needs --checkpoint")
+    _check_usage(given, resume)
+    from bregnet.cli._fitting import Job, run
+
+    checkpoint: Path | None = given.pop("checkpoint")
     if checkpoint is not None:
-        options["checkpoint"] = Checkpoint(checkpoint, resume=resume)
-    with joined() as ranks:
-        speaks = ranks.rank == 0
-        tells = speaks and not quiet
-        if speaks:
-            _check_output(output)
-        read = read_training(data, target)
-        name = learner or ("dc" if read.is_float else "pbdl")
-        _check_target(name, read)
-        model = _unfitted(name, options, verbose=int(tells and sys.stderr.isatty()))
-        if tells:
-            click.echo(_intention(model, data, read, chosen=learner is None))
-        with _warnings_as_lines(speaks):
-            model.fit(read.X, read.y)
-        if speaks:
-            save(model.set_params(verbose=0), output)
-        if tells:
-            result = model.result_
-            click.echo(result.status)
-            click.echo(f"objective {result.objective:.6g}, gap {result.gap:.3g}, {result.seconds:.1f} seconds")
-            click.echo(f"written to {output}")
+        from bregnet.checkpoints import Checkpoint
+
+        given["checkpoint"] = Checkpoint(checkpoint, resume=resume)
+    run(Job.of(given))
 
 
-def _unfitted(name: str, options: dict[str, Any], *, verbose: int) -> Any:
-    """The estimator with the options that were given; others have its own defaults."""
-    given = {option: value for option, value in options.items() if value is not None}
-    if name != "pbdl" and "balanced" in given:
-        raise click.UsageError(f"--balanced is for the learner pbdl, not for {name}")
-    if given.get("n_pieces") == "all":
-        given["n_pieces"] = None
-    return LEARNERS[name](**given, verbose=verbose)
+def _check_usage(given: dict[str, Any], resume: bool) -> None:
+    """Raise an error where options do not go together."""
+    if resume and given["checkpoint"] is None:
+        raise click.UsageError("--resume needs --checkpoint")
+    told = [name for name in ("target", "pairs", "triplets") if given[name] is not None]
+    if len(told) > 1:
+        raise click.UsageError(f"only one of --target, --pairs and --triplets can be learned from, got {_all(told)}")
+    if told in (["pairs"], ["triplets"]):
+        for name in ("search_alpha", "cv", "report", "holdout"):
+            if given[name]:
+                raise click.UsageError(f"{_all([name])} needs --target, got {_all(told)}")
+        if given["learner"] not in (None, "pbdl"):
+            raise click.UsageError(f"the learner {given['learner']} needs --target, got {_all(told)}")
+    if given["search_alpha"] or given["cv"]:
+        for name in ("alpha", "checkpoint", "scratch"):
+            if given[name] is not None:
+                raise click.UsageError(f"{_all([name])} is for one fit, not for --search-alpha or --cv")
+    elif given["jobs"] is not None:
+        raise click.UsageError("--jobs is for --search-alpha or --cv")
 
 
-def _check_output(output: Path) -> None:
-    """Say now, not after hours, that the model could not be written."""
-    if output.is_dir():
-        raise IsADirectoryError(f"the output must be a file, got the folder {output}")
-    if not output.resolve().parent.is_dir():
-        raise FileNotFoundError(f"the output must lie in a folder that exists, got {output}")
-
-
-def _check_target(name: str, data: Data) -> None:
-    if name != "pbdl" and np.asarray(data.y).dtype.kind not in "biuf":
-        raise ValueError(f"the learner {name} needs a target of numbers, but {data.target!r} holds labels")
-
-
-def _intention(model: Any, path: Path, data: Data, *, chosen: bool) -> str:
-    rows, features = data.X.shape
-    what = f"fitting {type(model).__name__} to {path}: {rows} rows, {features} features"
-    if isinstance(model, PBDL):
-        what += f", {len(np.unique(np.asarray(data.y)))} classes"
-    why = "floating-point numbers" if data.is_float else "labels"
-    return f"{what} (the target {data.target!r} holds {why})" if chosen else what
-
-
-@contextmanager
-def _warnings_as_lines(speaks: bool) -> Iterator[None]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    if speaks:
-        for message in dict.fromkeys(str(each.message) for each in caught):
-            click.echo(f"warning: {message.splitlines()[0]}", err=True)
+def _all(names: list[str]) -> str:
+    return " and ".join(f"--{name.replace('_', '-')}" for name in names)

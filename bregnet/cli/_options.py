@@ -1,0 +1,45 @@
+"""What the commands share: arguments, options and their examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PATH = click.Path(path_type=Path)
+POSITIVE = click.FloatRange(min=0, min_open=True)
+COUNT = click.IntRange(min=1)
+STANDARD = Path("-")  # standard input or output
+
+seed = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+quiet = click.option("--quiet", is_flag=True, help="Print results, warnings and errors only.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+report = click.option("--report", type=PATH, metavar="HTML", help="Write a report to look at, one file.")
+
+
+class Names(click.ParamType):
+    """Names with commas between them."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """The names, in their order."""
+        if isinstance(value, tuple):
+            return value
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def columns(command: Command) -> Command:
+    """The options that choose columns of a table."""
+    drop = click.option("--drop", type=Names(), metavar="A,B", help="Columns of a table to leave out.")
+    features = click.option("--features", type=Names(), metavar="A,B", help="Columns of a table to take as features.")
+    return features(drop(command))
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help."""
+    return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])
