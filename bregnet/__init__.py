@@ -1,24 +1,17 @@
-"""Metric learning and retrieval with Bregman divergences, and convex regression on the same solver."""
+# ruff: noqa: F405
+"""Metric learning and retrieval with Bregman divergences, and convex regression on the same solver.
 
-from bregnet import datasets, distributed, metrics, nn, plotting
-from bregnet._files import UnreadableFileError
-from bregnet._report import Report, report
+The library is imported when the first of its names is asked for, so that help on the command line comes at once.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
 from bregnet._version import __version__
-from bregnet.admm.result import Check, Result
-from bregnet.checkpoints import Checkpoint
-from bregnet.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
-from bregnet.clustering import BregmanKMeans
-from bregnet.divergences import BregmanDivergence, divergence
-from bregnet.functions import DifferenceOfConvex, MaxAffine
-from bregnet.generators import Generator, GeneratorSum
-from bregnet.index import BregmanIndex
-from bregnet.metric_learning import PBDL
-from bregnet.mixture import BregmanMixture
-from bregnet.model_selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
-from bregnet.neighbors import BregmanKNeighborsClassifier, BregmanKNeighborsRegressor, BregmanNearestNeighbors
-from bregnet.persistence import load, save
-from bregnet.ranking import BregmanRanker
-from bregnet.regression import ConvexRegressor, DCRegressor
+
+if TYPE_CHECKING:
+    from bregnet._api import *  # noqa: F403
 
 __all__ = [
     "PBDL",
@@ -60,3 +53,18 @@ __all__ = [
     "plotting",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module 'bregnet' has no attribute {name!r}")
+    if find_spec(f"bregnet.{name}") is not None:
+        return import_module(f"bregnet.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module 'bregnet' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module("bregnet._api"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -11,20 +14,77 @@ from torch import Tensor
 Array: TypeAlias = "np.ndarray | Tensor"
 ArrayT = TypeVar("ArrayT", bound=Array)
 
+DLPACK_CPU = 1  # the device type of main memory in DLPack
+
+
+@cache
+def survive_forks() -> None:
+    """Let processes that are forked from now on compute on one thread.
+
+    OpenMP's threads do not survive a fork, and a child of a process that has used them would wait for them forever.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_use_one_thread)
+
+
+def _use_one_thread() -> None:
+    torch.set_num_threads(1)
+    if "faiss" in sys.modules:
+        sys.modules["faiss"].omp_set_num_threads(1)
+
 
 def to_torch(name: str, values: float | Array) -> Tensor:
     """A tensor, sharing memory where torch allows it."""
+    survive_forks()
+    refuse_strange(name, values)
     if not isinstance(values, Tensor):
-        values = np.asarray(values)
+        try:
+            values = table(values)
+        except ValueError as error:  # lists of different lengths
+            raise ValueError(f"{name} must be an array of numbers, got {type(values).__name__}: {error}") from error
         if values.dtype.kind not in "biuf":
             raise TypeError(f"{name} must hold real numbers, got dtype {values.dtype}")
-        if values.dtype == np.longdouble or not values.dtype.isnative:
+        if values.dtype == np.longdouble:
             values = values.astype(np.float64)
+        values = values.astype(values.dtype.newbyteorder("="), copy=False)
         if not values.flags.writeable or any(stride < 0 for stride in values.strides):
             values = values.copy()
-    elif values.is_complex():
-        raise TypeError(f"{name} must hold real numbers, got dtype {values.dtype}")
     return torch.as_tensor(values)
+
+
+def refuse_strange(name: str, values: Any) -> None:
+    """Raise an error for what would silently be taken for other numbers, or cannot be read at all."""
+    if isinstance(values, Tensor):
+        if values.is_complex():
+            raise TypeError(f"{name} must hold real numbers, got dtype {values.dtype}")
+        if values.layout != torch.strided:
+            raise TypeError(f"{name} must be dense, got a tensor of layout {values.layout}; to_dense() makes it so")
+        if values.device.type == "meta":
+            raise TypeError(f"{name} must hold data, got a tensor on the device 'meta'")
+    elif isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):  # numpy would take what is under the mask
+        raise ValueError(f"{name} must not have masked entries, got {np.ma.count_masked(values)}")
+    elif getattr(getattr(values, "dtype", None), "kind", "") in ("M", "m"):  # numpy would take ticks of a clock
+        raise TypeError(f"{name} must hold numbers, got dtype {values.dtype}")
+
+
+def table(values: Any) -> np.ndarray:
+    """Anything but a tensor as a numpy array, a frame of nullable numbers as plain ones (NaN where one is missing)."""
+    array = np.asarray(native(values))
+    if array.dtype == object and hasattr(values, "columns") and hasattr(values, "items"):  # a frame of pandas
+        return np.column_stack([np.asarray(column) for _, column in values.items()])
+    return array
+
+
+def native(values: Any) -> Any:
+    """An array of another library (one with DLPack) as a numpy array; anything else as it is.
+
+    Memory is shared where it is the CPU's.
+    """
+    if isinstance(values, Tensor | np.ndarray) or not hasattr(values, "__dlpack_device__"):
+        return values
+    if values.__dlpack_device__()[0] == DLPACK_CPU and hasattr(values, "__array__"):
+        return np.asarray(values)
+    return to_numpy(torch.from_dlpack(values))
 
 
 def parameter(name: str, values: float | Array, like: Tensor | None = None) -> Tensor:
@@ -65,15 +125,30 @@ def check_entries(name: str, tensor: Tensor, accepted: Tensor, requirement: str)
         raise ValueError(f"{name} must be {requirement}, got {tensor[place].item():g} in row {place[0]}")
 
 
+def refuse_overflow(names: str, out: Tensor, *given: Tensor) -> None:
+    """Raise an error where finite points gave what is no number: large ones overflowed on the way."""
+    total = out.detach().sum()  # NaN if an entry is, and much faster than a look at each
+    if torch.isnan(total) and torch.isnan(out).any():
+        largest = max(part.detach().abs().max().item() for part in given)
+        raise ValueError(f"{names} must not be so large that their functions overflow, got values up to {largest:g}")
+
+
 def like(out: Tensor, given: ArrayT) -> ArrayT:
     """The result as the kind of array that was given, on its device."""
     return out.to(given.device) if isinstance(given, Tensor) else out.cpu().numpy()  # type: ignore[return-value]
 
 
-def to_numpy(values: Array) -> Any:
-    """Torch tensors as numpy arrays, half precision raised to single; anything else as it is."""
+def to_numpy(values: Any, name: str = "an array") -> Any:
+    """Tensors and arrays of other libraries as numpy arrays, half precision raised to single.
+
+    A frame stays what it is, for its columns have names, and so does anything else; a column of nullable numbers
+    becomes one of plain numbers.
+    """
+    survive_forks()
+    refuse_strange(name, values)
     if not isinstance(values, Tensor):
-        return values
+        nullable = hasattr(getattr(values, "dtype", None), "numpy_dtype")  # one of pandas
+        return np.asarray(values) if nullable else native(values)
     values = values.detach().cpu()
     return (values.to(_precision(values)) if values.is_floating_point() else values).numpy()
 

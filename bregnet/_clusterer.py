@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bregnet import _arrays as arrays
@@ -31,12 +31,12 @@ class DivergenceClusterer(LearnedDivergenceMixin, BaseEstimator):
     def _training_points(self, X: Array, *, reset: bool = True, least: int = 1) -> tuple[np.ndarray, torch.device]:
         """X checked, and where to compute."""
         precisions = (np.float64, np.float32)
-        features = validate_data(self, to_numpy(X), dtype=precisions, reset=reset, ensure_min_samples=least)
+        features = check.validate_data(self, to_numpy(X, "X"), dtype=precisions, reset=reset, ensure_min_samples=least)
         return features, check.resolve_device(self.device)
 
     def _learn(self, features: np.ndarray, y: Any) -> None:
         """Set the divergence, from y where it is to be learned."""
-        self.divergence_, self.learner_ = fitted_divergence(self.divergence, features, to_numpy(y))
+        self.divergence_, self.learner_ = fitted_divergence(self.divergence, features, to_numpy(y, "y"))
         self._learned_from = self._description()
 
     def _description(self) -> tuple[Any, str | None]:
@@ -68,7 +68,7 @@ def sample_weights(given: Any, n_samples: int) -> np.ndarray | None:
     """Weights of the rows of X, checked, in double precision whatever that of X."""
     if given is None:
         return None
-    weights = arrays.to_torch("sample_weight", to_numpy(given)).double().numpy()
+    weights = arrays.to_torch("sample_weight", to_numpy(given, "sample_weight")).double().numpy()
     if weights.ndim == 0:
         weights = np.full(n_samples, weights)
     if weights.shape != (n_samples,):

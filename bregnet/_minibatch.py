@@ -104,6 +104,7 @@ def mini_batch(
     x = divergence.generator._points("X", X)
     weights, unit = scaled_weights(x, weights)
     rows = torch.arange(len(x), device=x.device) if weights is None else weights.nonzero()[:, 0]
+    batch_size = min(batch_size, len(rows))  # a larger one is no better, and may not fit into memory
 
     def drawn(count: int) -> Points:
         some = rows[torch.as_tensor(seed.randint(0, len(rows), count), device=x.device)]

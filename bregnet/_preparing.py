@@ -72,8 +72,13 @@ class Standardisation:
 
     def original(self, pieces: np.ndarray, *, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Slopes and intercepts of pieces (K, d + 1) in the original coordinates, raised by `level`."""
-        slopes = np.where(self.scale > 0, self.target_scale * pieces[:, :-1] / self.unit, 0.0)
-        return slopes, self.target_scale * pieces[:, -1] + level - slopes @ self.centre
+        with np.errstate(over="ignore", invalid="ignore"):
+            slopes = np.where(self.scale > 0, self.target_scale * pieces[:, :-1] / self.unit, 0.0)
+            intercepts = self.target_scale * pieces[:, -1] + level - slopes @ self.centre
+        if not (np.isfinite(slopes).all() and np.isfinite(intercepts).all()):
+            found = f"deviations from {self.unit.min():.3g} in X and of {self.target_scale:.3g} in y"
+            raise ValueError(f"X and y must not have units whose ratios, the slopes, overflow, got {found}")
+        return slopes, intercepts
 
 
 def _spread(name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ import torch
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bregnet import _arrays as arrays
@@ -82,9 +82,9 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
         if X is None:
             raise ValueError(f"{name} must have shape (n_queries, {self.n_features_in_}), got None")
         if isinstance(X, Tensor):
-            queries = arrays.points(name, X, self.n_features_in_, None, None)
+            queries: Array = arrays.points(name, X, self.n_features_in_, None, None)
         else:
-            queries = validate_data(self, X, dtype=PRECISIONS, reset=False)
+            queries = check.rows_of(self, name, to_numpy(X, name), dtype=PRECISIONS)
         # The index checks it too, but does not know the name of the argument.
         points = arrays.to_torch(name, queries).double()
         self.divergence_.generator._check_domain(name, points, tangent=self.index_.side == "left")

@@ -125,10 +125,10 @@ class _Block:
         X, y = given
         names = tuple(map(str, X.columns)) if hasattr(X, "columns") else None
         try:
-            rows = np.asarray(to_numpy(X), dtype=np.float64)
+            rows = np.asarray(to_numpy(X, "blocks"), dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"blocks must have rows of numbers, got in block {number}: {error}") from error
-        targets = np.asarray(to_numpy(y))
+        targets = np.asarray(to_numpy(y, "blocks"))
         n_features = rows.shape[1] if first is None and rows.ndim == 2 else first.rows.shape[1] if first else 0
         if rows.ndim != 2 or rows.shape[1] == 0 or rows.shape[1] != n_features:
             expected = n_features or "n_features"

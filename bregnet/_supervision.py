@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bregnet import _arrays as arrays
 from bregnet import _validation as check
 from bregnet.partition import Merged
 
 
 def _row_numbers(name: str, values: Any, width: int, n_rows: int) -> np.ndarray:
     """Row numbers (m, width), at least one row of them."""
-    rows = np.asarray(values)
+    rows = arrays.table(values)
     if rows.ndim != 2 or rows.shape[1] != width or len(rows) == 0:
         raise ValueError(f"{name} must have shape (n_{name}, {width}) with at least one row, got {rows.shape}")
     if rows.dtype.kind not in "iu":

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable
+from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
+from sklearn.utils import validation
+from sklearn.utils.multiclass import check_classification_targets
+
+Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 
 def positive(name: str, value: Any) -> float:
@@ -45,15 +51,22 @@ def numbers(name: str, values: Any, each: Callable[[str, Any], float]) -> tuple[
 
 def same_kind(name: str, values: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Values that are numbers or strings as those before were: numpy would make strings of all."""
-    if (values.dtype.kind in "US") != (before.dtype.kind in "US"):
+    if _is_text(values) != _is_text(before):
         raise TypeError(f"{name} must hold values of one kind, got dtype {values.dtype} after {before.dtype}")
     return values
+
+
+def _is_text(values: np.ndarray) -> bool:
+    """Whether they are strings, of numpy's kind or, as in a column of a frame, of Python's."""
+    return values.dtype.kind in "US" or (values.dtype == object and all(isinstance(value, str) for value in values))
 
 
 def folder(name: str, value: Any) -> Path:
     """A path."""
     if not isinstance(value, str | os.PathLike):
         raise TypeError(f"{name} must be a path, got {value!r}")
+    if not os.fspath(value):
+        raise ValueError(f"{name} must be a path, got an empty one")
     return Path(value)
 
 
@@ -104,6 +117,72 @@ def verbosity(value: Any) -> int:
     return int(value) if isinstance(value, bool) else integer_at_least("verbose", value, 0)
 
 
+def all_or_nothing(fit: Fit) -> Fit:
+    """Let a fit that fails or is interrupted leave the estimator as it was, fitted before or not.
+
+    What a warm start goes on from is lost: its state may have changed.
+    """
+
+    @wraps(fit)
+    def whole(self: Any, *arguments: Any, **named: Any) -> Any:
+        before = {name: None if name == "_warm" else value for name, value in vars(self).items()}  # which is large
+        try:
+            return fit(self, *arguments, **named)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    return cast(Fit, whole)
+
+
+def calls_inside() -> int:
+    """How many calls above the caller of this function are still in the library, itself included."""
+    frame, n_calls = sys._getframe(1), 0
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("bregnet."):
+        frame, n_calls = frame.f_back, n_calls + 1
+    return n_calls
+
+
+def class_labels(labels: np.ndarray) -> None:
+    """Check that targets are classes; scikit-learn would warn of large numbers on the way."""
+    with np.errstate(invalid="ignore"):
+        check_classification_targets(labels)
+
+
+def validate_data(estimator: Any, *arrays: Any, **checks: Any) -> Any:
+    """As in scikit-learn, which would warn of infinities of both signs before it refuses them."""
+    with np.errstate(invalid="ignore"):
+        return validation.validate_data(estimator, *arrays, **checks)
+
+
+def rows_of(estimator: Any, name: str, values: Any, **checks: Any) -> Any:
+    """Rows for a fitted estimator, checked by scikit-learn, which calls every argument X."""
+    try:
+        return validate_data(estimator, values, reset=False, **checks)
+    except ValueError as error:
+        if name == "X" or not str(error).startswith(("X has", "Input X")):
+            raise
+        raise ValueError(str(error).replace("X", name, 1)) from error
+
+
+def length(name: str, values: Any) -> int:
+    """How many entries there are."""
+    try:
+        return len(values)
+    except TypeError as error:
+        raise TypeError(f"{name} must have an entry for each row, got {values!r}") from error
+
+
+def finite_score(score: Callable[[], float], n_rows: int) -> float:
+    """A score of scikit-learn; an error, and no warning, where large numbers overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = float(score())
+    if n_rows > 1 and not math.isfinite(value):  # of one row alone there is no such score
+        raise ValueError(f"X and y must not be so large that errors overflow, got a score of {value}")
+    return value
+
+
 def callback(value: Any) -> Any:
     """None or something to call."""
     if value is not None and not callable(value):
@@ -126,14 +205,19 @@ def resolve_device(value: Any) -> torch.device:
     """A device that is there; "auto" prefers CUDA."""
     if isinstance(value, str) and value == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return device_there("device", value, "'auto', ")
+
+
+def device_there(name: str, value: Any, also: str = "") -> torch.device:
+    """A device that is there; `also` says what else is accepted."""
     try:
         device = torch.device(value)
         torch.empty(0, dtype=torch.float64, device=device)
     except (RuntimeError, AssertionError, TypeError, ValueError, NotImplementedError) as error:
-        there = "'auto', 'cpu'" + (", 'cuda'" if torch.cuda.is_available() else "")
-        raise ValueError(f"device must be one of {there} or a device torch can use here, got {value!r}") from error
+        there = f"{also}'cpu'" + (", 'cuda'" if torch.cuda.is_available() else "")
+        raise ValueError(f"{name} must be one of {there} or a device torch can use here, got {value!r}") from error
     if device.type == "meta":
-        raise ValueError("device must hold data, got 'meta'")
+        raise ValueError(f"{name} must hold data, got 'meta'")
     return device
 
 

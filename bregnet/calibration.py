@@ -6,6 +6,8 @@ from numbers import Real
 
 import numpy as np
 
+from bregnet import _validation as check
+
 STRATEGIES = ("accuracy", "balanced_accuracy", "true_positive_rate", "false_positive_rate")
 
 
@@ -38,9 +40,9 @@ def similarity_threshold(
     >>> similarity_threshold(np.array([0.1, 0.2, 0.9, 1.0]), np.array([True, True, False, False]))
     0.55
     """
-    if strategy not in STRATEGIES:
-        raise ValueError(f"strategy must be one of {', '.join(map(repr, STRATEGIES))}, got {strategy!r}")
-    if strategy.endswith("rate") and not (isinstance(rate, Real) and 0 <= rate <= 1):
+    check.one_of("strategy", strategy, STRATEGIES)
+    known = isinstance(rate, Real) and not isinstance(rate, bool) and 0 <= rate <= 1
+    if strategy.endswith("rate") and not known:
         raise ValueError(f"rate must be between 0 and 1 for strategy {strategy!r}, got {rate!r}")
     if rate is not None and not strategy.endswith("rate"):
         raise ValueError(f"rate goes with a strategy of a rate, got {rate!r} with {strategy!r}")

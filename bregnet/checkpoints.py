@@ -66,6 +66,7 @@ def checked(value: Any) -> Checkpoint | None:
     else:
         raise TypeError(f"checkpoint must be None, a path or a Checkpoint, got {value!r}")
     if found is not None:
+        check.folder("path of checkpoint", found.path)
         check.at_least_zero("seconds of checkpoint", found.seconds)
         check.boolean("resume of checkpoint", found.resume)
     return found

@@ -118,6 +118,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         self.device = device
         self.random_state = random_state
 
+    @check.all_or_nothing
     def fit(self, X: Array, y: Array | None = None, sample_weight: Array | None = None) -> BregmanKMeans:
         """Find the clusters of the rows of X.
 
@@ -155,7 +156,8 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         self._seed = seed
         if len(np.unique(self.labels_)) < self.n_clusters:
             message = f"{len(np.unique(self.labels_))} distinct clusters were found, fewer than n_clusters"
-            warnings.warn(f"{message}={self.n_clusters}; X may have duplicate rows", ConvergenceWarning, stacklevel=2)
+            message += f"={self.n_clusters}; X may have duplicate rows"
+            warnings.warn(message, ConvergenceWarning, stacklevel=check.calls_inside() + 1)
         return self
 
     def _best_of(self, runs: int, points: Tensor, weights: Tensor | None, seed: np.random.RandomState) -> Clusters:
@@ -205,7 +207,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         given = self.init
         if callable(given):
             given = given(points.cpu().numpy(), self.n_clusters, random_state=seed)
-        return arrays.to_torch("init", to_numpy(given)).to(points)
+        return arrays.to_torch("init", to_numpy(given, "init")).to(points)
 
     def _store(self, found: Clusters) -> None:
         self.cluster_centers_ = found.centres.cpu().numpy()
@@ -215,6 +217,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         self.n_iter_ = found.n_iter
 
     @torch.no_grad()
+    @check.all_or_nothing
     def partial_fit(self, X: Array, y: Array | None = None, sample_weight: Array | None = None) -> BregmanKMeans:
         """Move the centres towards a batch; the first batch places them, unless :meth:`fit` has.
 

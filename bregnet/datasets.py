@@ -24,6 +24,7 @@ import torch
 from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import Bunch
 
+from bregnet import _arrays as arrays
 from bregnet import _validation as check
 from bregnet._files import UnreadableFileError
 
@@ -126,12 +127,22 @@ class Fold(NamedTuple):
         >>> fold.X.tolist(), fold.X_test.tolist()
         ([[-1.0], [1.0]], [[6.0]])
         """
-        test = check.booleans("test", test, len(X))
+        X = arrays.points("X", X, None, torch.float64, None).numpy()
+        y = np.asarray(arrays.to_numpy(y, "y"))
+        if y.shape[:1] != (len(X),):
+            raise ValueError(f"y must have an entry for each of {len(X)} rows of X, got shape {y.shape}")
+        if y.dtype.kind == "f" and not np.isfinite(y).all():
+            raise ValueError(f"y must be finite, got {y[~np.isfinite(y)][0]}")
+        test = check.booleans("test", arrays.to_numpy(test, "test"), len(X))
         if test.all() or not test.any():
             raise ValueError(f"test must mark some rows but not all, got {test.sum()} of {len(test)}")
-        centre = X[~test].mean(0)
-        scale = np.maximum(np.abs(X[~test] - centre).mean(0), LEAST_SCALE)
-        X = (X - centre) / scale
+        with np.errstate(over="ignore", invalid="ignore"):
+            centre = X[~test].mean(0)
+            scale = np.maximum(np.abs(X[~test] - centre).mean(0), LEAST_SCALE)
+            scaled = (X - centre) / scale
+        if not np.isfinite(scaled).all():
+            raise ValueError(f"X must have finite means and deviations, got values up to {np.abs(X).max():.3g}")
+        X = scaled
         return cls(X[~test], y[~test], X[test], y[test])
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -59,11 +61,20 @@ class MaxAffine(Generator):
             raise ValueError(f"slopes must have shape (n_pieces, n_features), got {tuple(self._slopes.shape)}")
         if self._intercepts.shape != self._slopes.shape[:1]:
             raise ValueError(f"intercepts must have shape ({len(self._slopes)},), got {tuple(self._intercepts.shape)}")
-        self.temperature = arrays.non_negative("temperature", temperature).item()
+        self.temperature = self._checked_temperature(temperature)
         self._stable = self.temperature > 0
         self._strictness = self._curvatures(strictness)
         self._bowl = SquaredEuclidean(self._strictness.expand(self.n_features) / 2) if self._strictness.any() else None
         self._lives_with(self._slopes, slopes if isinstance(slopes, Tensor) else intercepts)
+
+    def _checked_temperature(self, given: float | Array) -> float:
+        temperature = arrays.non_negative("temperature", given)
+        if temperature.ndim:
+            raise ValueError(f"temperature must be a number, got an array of shape {tuple(temperature.shape)}")
+        least = math.sqrt(torch.finfo(self._slopes.dtype).tiny)  # or values of pieces overflow when divided by it
+        if 0 < temperature < least:
+            raise ValueError(f"temperature must be 0 or at least {least:.2g}, got {temperature.item():g}")
+        return temperature.item()
 
     def _curvatures(self, strictness: float | Array) -> Tensor:
         curvatures = arrays.non_negative("strictness", strictness, like=self._slopes).detach()
@@ -239,6 +250,9 @@ class DifferenceOfConvex:
     """
 
     def __init__(self, convex: Generator, concave: Generator) -> None:
+        for name, part in (("convex", convex), ("concave", concave)):
+            if not isinstance(part, Generator):
+                raise TypeError(f"{name} must be a generator, such as MaxAffine, got {part!r}")
         if convex.n_features != concave.n_features:
             raise ValueError(
                 f"convex and concave must have the same features, got {convex.n_features} and {concave.n_features}"
@@ -256,7 +270,7 @@ class DifferenceOfConvex:
 
     def __call__(self, X: Array) -> Array:
         """Values at the rows of X, (n_points,)."""
-        return self.convex(X) - self.concave(X)
+        return self._difference(self.convex(X), self.concave(X))
 
     def gradient(self, X: Array) -> Array:
         """Gradients at the rows of X, (n_points, n_features).
@@ -268,7 +282,14 @@ class DifferenceOfConvex:
         >>> DifferenceOfConvex(MaxAffine([[0.0]], [1.0]), wedge).gradient([[2.0]])
         array([[-1.]])
         """
-        return self.convex.gradient(X) - self.concave.gradient(X)
+        return self._difference(self.convex.gradient(X), self.concave.gradient(X))
+
+    def _difference(self, added: Array, taken: Array) -> Array:
+        with np.errstate(invalid="ignore"):
+            out = added - taken
+        if torch.isnan(torch.as_tensor(out)).any():
+            raise ValueError("X must not be so large that both functions overflow")
+        return out
 
     def to(self, target: str | torch.device | torch.dtype) -> DifferenceOfConvex:
         """The same function on another device or in another precision, as torch tensors.

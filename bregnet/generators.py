@@ -10,10 +10,12 @@ from functools import reduce
 from numbers import Real
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bregnet import _arrays as arrays
+from bregnet import _validation as check
 from bregnet._arrays import Array, ArrayT
 
 BATCH_ELEMENTS = 1 << 18  # of one intermediate result: a processor's cache holds a few such, and it is 6 times faster
@@ -59,7 +61,7 @@ class Generator(ABC):
         return self._n_features
 
     def __call__(self, X: Array) -> Array:
-        """Values at the rows of X, (n_points,)."""
+        """Values at the rows of X, (n_points,); infinite where they are beyond the range of the precision."""
         return self._batched(X, self._values)
 
     def gradient(self, X: Array) -> Array:
@@ -86,10 +88,10 @@ class Generator(ABC):
         moved = copy.copy(self)
         if isinstance(target, torch.dtype):
             if target not in (torch.float32, torch.float64):
-                raise ValueError(f"a generator computes in torch.float32 or torch.float64, got {target}")
+                raise ValueError(f"target: a generator computes in torch.float32 or torch.float64, got {target}")
             moved._dtype = target
         else:
-            moved._device = torch.device(target)
+            moved._device = check.device_there("target", target, "torch.float32, torch.float64, ")
         moved._shows_torch = True
         parts = {name: part.to(target) for name, part in vars(self).items() if isinstance(part, Tensor | Generator)}
         vars(moved).update(parts)
@@ -178,7 +180,9 @@ class Generator(ABC):
         points = self._points(name, X, tangent=tangent)
         with arrays.gradients_for(X):
             parts = [evaluate(batch) for batch in points.split(self._batch_size(points))]
-            return arrays.like(parts[0] if len(parts) == 1 else torch.cat(parts), X)
+            out = parts[0] if len(parts) == 1 else torch.cat(parts)
+            arrays.refuse_overflow(name, out, points)
+            return arrays.like(out, X)
 
     def _shown(self, parameter: Tensor) -> Array:
         return parameter if self._shows_torch else parameter.numpy()
@@ -216,8 +220,12 @@ class GeneratorSum(Generator):
     """
 
     def __init__(self, generators: Sequence[Generator], weights: Sequence[float] | None = None) -> None:
+        if not isinstance(generators, Sequence) or len(generators) == 0:
+            raise TypeError(f"generators must be a sequence of at least one generator, got {generators!r}")
         weights = [1.0] * len(generators) if weights is None else weights
-        if not generators or len(weights) != len(generators):
+        if isinstance(weights, str) or not isinstance(weights, Sequence | np.ndarray) or np.shape(weights) == ():
+            raise TypeError(f"weights must be a sequence of numbers, got {weights!r}")
+        if len(weights) != len(generators):
             raise ValueError(f"weights must have one entry for each of {len(generators)} parts, got {len(weights)}")
         terms = [term for f, weight in zip(generators, weights, strict=True) for term in _scaled_terms(f, weight)]
         self.weights, parts = zip(*terms, strict=True)

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bregnet import _validation as check
@@ -36,8 +35,9 @@ from bregnet.metrics import mean_average_precision
 from bregnet.partition import merge_duplicates
 from bregnet.problems.bregman import BregmanLearning, Labels, Pairs, Supervision, Triplets
 
-CALIBRATION_PAIRS = 250_000  # of observations, at most, to set the threshold by
-PAIR_ELEMENTS = 1 << 20  # of their features that are held at once
+CALIBRATION_ROWS = 500  # with as many others, at most, to set the threshold by
+PAIR_ELEMENTS = 1 << 20  # features of pairs that are held at once
+MATRIX_SHARE = 4  # divergences of a matrix that are cheaper than one of a pair
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class LearnedPairs(BaseEstimator):
     divergence_: BregmanDivergence
     threshold_: float
 
-    def _checked(self, X: Array) -> Array:
+    def _checked(self, name: str, X: Array) -> Array:
         """Rows to look at after the fit; torch tensors are checked by the divergence."""
         check_is_fitted(self, "divergence_")
-        return X if isinstance(X, Tensor) else validate_data(self, X, dtype=np.float64, reset=False)
+        return X if isinstance(X, Tensor) else check.rows_of(self, name, to_numpy(X, name), dtype=np.float64)
 
     def pair_distance(self, X: Array, Y: Array) -> Array:
         """Divergences D(x, y) between the rows of X and the same rows of Y.
@@ -98,8 +98,8 @@ class LearnedPairs(BaseEstimator):
         >>> bool(near < far)
         True
         """
-        first = self._checked(X)
-        return self.divergence_.paired(first, self._checked(Y))
+        first = self._checked("X", X)
+        return self.divergence_.paired(first, self._checked("Y", Y))
 
     def pair_score(self, X: Array, Y: Array) -> Array:
         """Similarity of the rows of X and the same rows of Y: minus their divergence, so higher is more similar.
@@ -180,7 +180,7 @@ class LearnedPairs(BaseEstimator):
         True
         """
         distances = np.asarray(to_numpy(self.pair_distance(X, Y)))
-        alike = check.booleans("similar", to_numpy(similar), len(distances))
+        alike = check.booleans("similar", to_numpy(similar, "similar"), len(distances))
         self.threshold_ = similarity_threshold(distances, alike, strategy, rate)
         return self
 
@@ -208,7 +208,7 @@ class LearnedPairs(BaseEstimator):
         1.0
         """
         check_is_fitted(self, "divergence_")
-        features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, reset=False)
+        features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64, reset=False)
         precisions = []
         for rows, divergences in self.divergence_.pairwise_blocks(features):
             block = np.asarray(divergences)
@@ -369,6 +369,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         tags.target_tags.required = True
         return tags
 
+    @check.all_or_nothing
     def fit(self, X: Array, y: Array) -> PBDL:
         """Learn from class labels: points of the same class are similar.
 
@@ -391,10 +392,11 @@ class PBDL(LearnedPairs, SolverEstimator):
         array(['high', 'low'], dtype='<U4')
         """
         kind = "numeric" if isinstance(X, np.memmap) else np.float64
-        features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=kind)
+        features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=kind)
         self._seen = None
         return self._fit(features, labels, streamed=isinstance(X, np.memmap))
 
+    @check.all_or_nothing
     def partial_fit(self, X: Array, y: Array) -> PBDL:
         """Learn from the rows and class labels of all calls since the first, or since the last :meth:`fit`.
 
@@ -420,8 +422,8 @@ class PBDL(LearnedPairs, SolverEstimator):
         True
         """
         checks = {"dtype": np.float64, "reset": self._seen is None}
-        features, labels = validate_data(self, to_numpy(X), to_numpy(y), **checks)
-        check_classification_targets(labels)
+        features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), **checks)
+        check.class_labels(labels)
         return self._fit_more(features, labels)
 
     def _units(self, features: np.ndarray, targets: np.ndarray) -> Standardisation:
@@ -430,7 +432,7 @@ class PBDL(LearnedPairs, SolverEstimator):
     def _fit(
         self, features: np.ndarray, labels: np.ndarray, units: Standardisation | None = None, *, streamed: bool = False
     ) -> PBDL:
-        check_classification_targets(labels)
+        check.class_labels(labels)
         known, classes = np.unique(labels, return_inverse=True)
         if len(known) < 2:
             raise ValueError("y must have at least 2 classes, got 1 class")
@@ -454,6 +456,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         self.classes_ = known
         return self
 
+    @check.all_or_nothing
     def fit_pairs(self, X: Array, pairs: Array, similar: Array) -> PBDL:
         """Learn from pairs of rows that are similar or not; both directions of a pair count alike.
 
@@ -478,9 +481,9 @@ class PBDL(LearnedPairs, SolverEstimator):
         >>> model.is_similar([[0.05]], [[0.0]])
         array([ True])
         """
-        features = validate_data(self, to_numpy(X), dtype=np.float64, ensure_min_samples=2)
+        features = check.validate_data(self, to_numpy(X, "X"), dtype=np.float64, ensure_min_samples=2)
         self._seen = None
-        ends, alike = given_pairs(to_numpy(pairs), to_numpy(similar), len(features))
+        ends, alike = given_pairs(to_numpy(pairs, "pairs"), to_numpy(similar, "similar"), len(features))
         if alike.all() or not alike.any():
             kind = "similar" if alike.any() else "dissimilar"
             raise ValueError(f"similar must mark pairs of both kinds, got only {kind} ones")
@@ -496,6 +499,7 @@ class PBDL(LearnedPairs, SolverEstimator):
 
         return self._learn(features, _Told(supervise, tangents, points, both, self.random_state))
 
+    @check.all_or_nothing
     def fit_triplets(self, X: Array, triplets: Array) -> PBDL:
         """Learn from triplets: an anchor that is nearer to a positive than to a negative row.
 
@@ -520,9 +524,9 @@ class PBDL(LearnedPairs, SolverEstimator):
         >>> bool(model.pair_distance(X[:1], X[1:2]) < model.pair_distance(X[:1], X[2:3]))
         True
         """
-        features = validate_data(self, to_numpy(X), dtype=np.float64, ensure_min_samples=2)
+        features = check.validate_data(self, to_numpy(X, "X"), dtype=np.float64, ensure_min_samples=2)
         self._seen = None
-        rows = given_triplets(to_numpy(triplets), len(features))
+        rows = given_triplets(to_numpy(triplets, "triplets"), len(features))
 
         def supervise(geometry: Geometry, points: Points) -> Supervision:
             there = torch.as_tensor(points.merged.inverse[rows], device=points.device)
@@ -612,25 +616,35 @@ class PBDL(LearnedPairs, SolverEstimator):
 
 
 def _sampled_pairs(classes: np.ndarray, random_state: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of different rows: all of them, or many at random, with some of both kinds."""
+    """Pairs of different rows, as many at most as CALIBRATION_ROWS have, with some of both kinds.
+
+    All pairs, or all of some rows with some others, drawn at random: divergences of these are a matrix.
+    """
     n = len(classes)
-    if n * (n - 1) <= CALIBRATION_PAIRS:
+    if n <= CALIBRATION_ROWS:
         tangents, points = np.nonzero(~np.eye(n, dtype=bool))
         return tangents, points
     seed = check_random_state(random_state)
-    tangents = seed.randint(n, size=CALIBRATION_PAIRS)
-    points = (tangents + 1 + seed.randint(n - 1, size=CALIBRATION_PAIRS)) % n
+    rows, others = (seed.choice(n, CALIBRATION_ROWS, replace=False) for _ in range(2))
+    tangents, points = np.repeat(rows, len(others)), np.tile(others, len(rows))
+    tangents, points = tangents[tangents != points], points[tangents != points]
     order = np.argsort(classes, kind="stable")
     together = classes[order[:-1]] == classes[order[1:]]
     for kind in (True, False):
         if not ((classes[tangents] == classes[points]) == kind).any():
-            at = np.flatnonzero(together == kind)
+            at = np.flatnonzero(together == kind)[:CALIBRATION_ROWS]
             tangents, points = np.append(tangents, order[at]), np.append(points, order[at + 1])
     return tangents, points
 
 
 def _told_distances(learned: BregmanDivergence, features: np.ndarray, told: _Told) -> np.ndarray:
-    """Divergences of the pairs that set the threshold, some at a time: with many features they are large."""
+    """Divergences of the pairs that set the threshold.
+
+    Entries of a matrix where most of it is needed; else some at a time, for with many features they are large.
+    """
+    (rows, place), (others, other) = (np.unique(ends, return_inverse=True) for ends in (told.points, told.tangents))
+    if len(rows) * len(others) <= MATRIX_SHARE * len(told.points):
+        return np.asarray(learned.pairwise(_rows(features, rows), _rows(features, others)))[place, other]
     step = max(1, PAIR_ELEMENTS // features.shape[1])
     starts = range(0, len(told.points), step)
     parts = [(told.points[at : at + step], told.tangents[at : at + step]) for at in starts]

@@ -19,7 +19,7 @@ from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
 from bregnet import _validation as check
-from bregnet._arrays import Array, to_torch
+from bregnet._arrays import Array, table, to_numpy, to_torch
 
 BLOCK_ELEMENTS = 1 << 16  # divergences that are ranked at once: few enough to stay in the cache
 PARTS_A_JOB = 4  # so that a job that is done early takes over from another
@@ -447,7 +447,7 @@ def _summary(scores: np.ndarray, per_query: bool, needed: str = "at least one it
 
 def _same_shape(divergences: Array, relevant: Array) -> tuple[Array, Array]:
     """Both as arrays, of which rows can be taken; their entries are not looked at."""
-    given = [each.detach() if isinstance(each, Tensor) else np.asarray(each) for each in (divergences, relevant)]
+    given = [each.detach() if isinstance(each, Tensor) else table(each) for each in (divergences, relevant)]
     for name, array in zip(("divergences", "relevant"), given, strict=True):
         to_torch(name, array[:0] if array.ndim else array)  # raises an error where there can be no numbers
     if given[0].ndim != 2 or given[0].shape != given[1].shape:
@@ -491,7 +491,7 @@ def _check_k(k: int, values: np.ndarray, queries: np.ndarray) -> None:
 
 def _coded(name: str, labels: Array) -> np.ndarray:
     """Labels as the numbers 0, 1, ..."""
-    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    array = np.asarray(to_numpy(labels))
     if array.ndim != 1 or len(array) == 0:
         raise ValueError(f"{name} must have shape (n_points,) with at least one point, got {array.shape}")
     try:

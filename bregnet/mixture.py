@@ -133,6 +133,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         self.device = device
         self.verbose = verbose
 
+    @check.all_or_nothing
     def fit(self, X: Array, y: Array | None = None) -> BregmanMixture:
         """Fit the components to the rows of X.
 
@@ -169,7 +170,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         self.lower_bound_ = self.lower_bounds_[-1]
         self.n_iter_ = max(1, len(self.lower_bounds_) - 1)
         if not self.converged_:
-            warnings.warn(f"BregmanMixture {best.status}", ConvergenceWarning, stacklevel=2)
+            warnings.warn(f"BregmanMixture {best.status}", ConvergenceWarning, stacklevel=check.calls_inside() + 1)
         return self
 
     def _check_parameters(self, n_samples: int) -> int:
@@ -236,7 +237,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         return start
 
     def _first_weights(self, given: Array) -> Tensor:
-        weights = arrays.parameter("weights_init", to_numpy(given))
+        weights = arrays.parameter("weights_init", to_numpy(given, "weights_init"))
         if weights.shape != (self.n_components,) or not (weights > 0).all():
             raise ValueError(
                 f"weights_init must be positive, one for each of {self.n_components}, got {weights.tolist()}"
@@ -297,7 +298,11 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         >>> model.fit([[0.0], [1.0], [8.0], [9.0]]).predict_proba([[4.5]]).round(3)
         array([[0.5, 0.5]])
         """
-        return arrays.like(torch.softmax(self._joint(X), dim=1), X)
+        logs = self._joint(X)
+        shares = torch.softmax(logs, dim=1)
+        if torch.isnan(shares).any():
+            raise ValueError("X must not be so far from all means that its likelihood is 0 in every component")
+        return arrays.like(shares, X)
 
     def score_samples(self, X: Array) -> Array:
         """Log-likelihood of each row of X, (n_samples,).

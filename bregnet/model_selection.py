@@ -13,8 +13,6 @@ import numpy as np
 import torch
 from sklearn.metrics import get_scorer
 from sklearn.utils import Tags
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
@@ -37,10 +35,11 @@ class _Predictions:
     y: np.ndarray
 
     def __call__(self, seen: Any, split: Split) -> float:
-        score = self.scorer(seen, self.X[split.test], self.y[split.test])
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # huge targets: no score, and no noise
+            score = self.scorer(seen, self.X[split.test], self.y[split.test])
         if not isinstance(score, Real):
             raise TypeError(f"scoring must give a number, got {score!r}")
-        return float(score)
+        return float(score) if np.isfinite(score) else np.nan
 
 
 class _RegressorCV(FunctionRegressor, SearchCV):
@@ -95,6 +94,7 @@ class _RegressorCV(FunctionRegressor, SearchCV):
     def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
         return _Predictions(get_scorer("r2" if self.scoring is None else self.scoring), X, y)
 
+    @check.all_or_nothing
     def fit(self, X: Array, y: Array, groups: Array | None = None) -> Any:
         """Choose alpha and temperature, then fit all rows with them.
 
@@ -109,7 +109,9 @@ class _RegressorCV(FunctionRegressor, SearchCV):
         -------
         self : estimator
         """
-        features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, y_numeric=True)
+        features, targets = check.validate_data(
+            self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64, y_numeric=True
+        )
         ensemble = check.boolean("ensemble", self.ensemble)
         plan, splits, best = self._choose(features, targets.astype(np.float64), groups)
         function = self.best_estimator_.function_
@@ -458,6 +460,7 @@ class PBDLCV(LearnedPairs, SearchCV):
         kind = check.one_of("scoring", self.scoring, ("map", "accuracy", "auc"))
         return _Retrieval(kind, check.integer_at_least("n_neighbors", self.n_neighbors, 1), X, y)
 
+    @check.all_or_nothing
     def fit(self, X: Array, y: Array, groups: Array | None = None) -> PBDLCV:
         """Choose alpha and temperature, then learn from all rows with them.
 
@@ -481,8 +484,8 @@ class PBDLCV(LearnedPairs, SearchCV):
         >>> PBDLCV([0.01], cv=3, temperatures=[0.0, 0.3], n_pieces=10).fit(X, y).alpha_
         0.01
         """
-        features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64)
-        check_classification_targets(labels)
+        features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64)
+        check.class_labels(labels)
         if len(np.unique(labels)) < 2:
             raise ValueError("y must have at least 2 classes, got 1 class")
         self._choose(features, labels, groups)

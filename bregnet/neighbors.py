@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_array
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
+from bregnet._clusterer import sample_weights
 from bregnet._searching import PRECISIONS, RadiusSearcher, WeightedNeighbors
 
 
@@ -110,7 +110,7 @@ class BregmanNearestNeighbors(RadiusSearcher):
         """
         self._check_parameters()
         with self._all_or_nothing():
-            self._build(validate_data(self, to_numpy(X), dtype=PRECISIONS), to_numpy(y))
+            self._build(check.validate_data(self, to_numpy(X, "X"), dtype=PRECISIONS), to_numpy(y, "y"))
         return self
 
 
@@ -177,8 +177,8 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
         """
         self._check_parameters()
         with self._all_or_nothing():
-            features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=PRECISIONS)
-            check_classification_targets(labels)
+            features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=PRECISIONS)
+            check.class_labels(labels)
             classes, numbers = np.unique(labels, return_inverse=True)
             self._build(features, labels)
         self.classes_, self._classes = classes, numbers
@@ -260,7 +260,10 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
         >>> model.score([[0.4], [2.4]], ["a", "a"])
         0.5
         """
-        return super().score(to_numpy(X), to_numpy(y), to_numpy(sample_weight))
+        rows, targets, score = to_numpy(X, "X"), to_numpy(y, "y"), super().score
+        n_rows = check.length("y", targets)
+        weights = sample_weights(sample_weight, n_rows)
+        return check.finite_score(lambda: score(rows, targets, weights), n_rows)
 
 
 class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
@@ -327,7 +330,9 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         """
         self._check_parameters()
         with self._all_or_nothing():
-            features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=PRECISIONS, multi_output=True)
+            features, targets = check.validate_data(
+                self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=PRECISIONS, multi_output=True
+            )
             values = check_array(targets, ensure_2d=False, dtype=np.float64, input_name="y")
             self._build(features, targets)
         self._targets = values
@@ -379,7 +384,10 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         >>> model.score([[0.1], [0.8]], [0.0, 4.0])
         1.0
         """
-        return super().score(to_numpy(X), to_numpy(y), to_numpy(sample_weight))
+        rows, targets, score = to_numpy(X, "X"), to_numpy(y, "y"), super().score
+        n_rows = check.length("y", targets)
+        weights = sample_weights(sample_weight, n_rows)
+        return check.finite_score(lambda: score(rows, targets, weights), n_rows)
 
 
 def _like(values: np.ndarray, X: Array | None) -> Array:

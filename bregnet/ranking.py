@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
 from bregnet._searching import PRECISIONS, DivergenceSearcher
 from bregnet.index import BregmanIndex
@@ -110,10 +110,10 @@ class BregmanRanker(DivergenceSearcher):
         self._check_parameters()
         with self._all_or_nothing():
             if y is None:
-                features, labels = validate_data(self, to_numpy(X), dtype=PRECISIONS), None
+                features, labels = check.validate_data(self, to_numpy(X, "X"), dtype=PRECISIONS), None
             else:
-                features, labels = validate_data(self, to_numpy(X), to_numpy(y), dtype=PRECISIONS)
-                check_classification_targets(labels)
+                features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=PRECISIONS)
+                check.class_labels(labels)
             self._build(features, labels)
         self.__dict__.pop("classes_", None)  # of an earlier fit
         if labels is not None:
@@ -176,7 +176,7 @@ class BregmanRanker(DivergenceSearcher):
             raise ValueError("score needs the classes of the items, and fit was called without y")
         if Q is None:
             raise ValueError(f"Q must have shape (n_queries, {self.n_features_in_}), got None")
-        features, labels = validate_data(self, to_numpy(Q), to_numpy(y), dtype=PRECISIONS, reset=False)
+        features, labels = check.validate_data(self, to_numpy(Q, "Q"), to_numpy(y, "y"), dtype=PRECISIONS, reset=False)
         classes = _numbered(labels, self.classes_)
         known = classes >= 0
         if not known.any():

@@ -12,11 +12,12 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bregnet import _validation as check
-from bregnet._arrays import Array, to_numpy
+from bregnet._arrays import Array, to_numpy, to_torch
+from bregnet._clusterer import sample_weights
 from bregnet._estimator import SolverEstimator
 from bregnet._preparing import Standardisation
 from bregnet.admm.geometry import Geometry
@@ -64,11 +65,37 @@ class FunctionRegressor(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "function_")
         if not isinstance(X, Tensor):
-            X = validate_data(self, X, dtype=np.float64, reset=False)
-        elif not torch.isfinite(X).all():
+            X = check.validate_data(self, to_numpy(X, "X"), dtype=np.float64, reset=False)
+        elif not torch.isfinite(to_torch("X", X)).all():
             raise ValueError("X must be finite, got NaN or infinity")
         values = self.function_(X)
         return values.clip(*self.target_range_) if self.clip else values
+
+    def score(self, X: Array, y: Array, sample_weight: Array | None = None) -> float:
+        """Coefficient of determination of the prediction.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), default=None
+
+        Returns
+        -------
+        score : float
+            At most 1.
+
+        Examples
+        --------
+        >>> from bregnet import ConvexRegressor
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0]
+        >>> ConvexRegressor(1e-4).fit(X, y).score(X, y) > 0.99
+        True
+        """
+        rows, targets, score = to_numpy(X, "X"), to_numpy(y, "y"), super().score
+        n_rows = check.length("y", targets)
+        weights = sample_weights(sample_weight, n_rows)
+        return check.finite_score(lambda: score(rows, targets, weights), n_rows)
 
 
 class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
@@ -115,6 +142,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
     def _functions(self, pieces: np.ndarray, units: Standardisation) -> tuple[LearnedFunction, np.ndarray]:
         """The fitted function and the bounds on its slopes, in the original coordinates."""
 
+    @check.all_or_nothing
     def fit(self, X: Array, y: Array) -> Any:
         """Fit to rows of X and targets y.
 
@@ -136,10 +164,11 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         """
         streamed = isinstance(X, np.memmap)
         kind = "numeric" if streamed else np.float64
-        features, targets = validate_data(self, to_numpy(X), to_numpy(y), dtype=kind, y_numeric=True)
+        features, targets = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=kind, y_numeric=True)
         self._seen = None
         return self._fit(features, targets.astype(np.float64), streamed=streamed)
 
+    @check.all_or_nothing
     def partial_fit(self, X: Array, y: Array) -> Any:
         """Fit to the rows of all calls since the first, or since the last :meth:`fit`.
 
@@ -166,7 +195,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         """
         first = self._seen is None
         checks = {"dtype": np.float64, "y_numeric": True, "reset": first}
-        features, targets = validate_data(self, to_numpy(X), to_numpy(y), **checks)
+        features, targets = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), **checks)
         return self._fit_more(features, targets.astype(np.float64))
 
     def _units(self, features: np.ndarray, targets: np.ndarray) -> Standardisation:
@@ -177,6 +206,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
     ) -> Any:
         temperature = check.at_least_zero("temperature", self.temperature)
         check.boolean("clip", self.clip)
+        check.boolean("standardize", self.standardize)
         units = units or self._units(features, targets)
         unit = units.target_scale if self.standardize else 1.0  # of temperatures
         spread = float(targets.min()), float(targets.max())

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import bregnet
+
 PACKAGE = Path(__file__).parent.parent / "bregnet"
 LAYERS = [
     {"_version", "_validation", "_arrays", "_compiling", "_notebook", "distributed", "partition"},
@@ -20,6 +24,7 @@ LAYERS = [
     {"model_selection"},
     {"persistence", "plotting", "nn"},
     {"_report"},
+    {"_api"},
     {"cli"},
     {"__main__"},
 ]
@@ -48,5 +53,17 @@ def test_imports_go_downwards():
 
 
 def test_importing_the_package_does_not_compile_or_draw_anything():
-    code = "import sys, bregnet; sys.exit(bool({'numba', 'matplotlib', 'jinja2'} & set(sys.modules)))"
+    code = "import sys, bregnet; bregnet.PBDL; sys.exit(bool({'numba', 'matplotlib', 'jinja2'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, check=False).returncode == 0
+
+
+def test_help_on_the_command_line_does_not_wait_for_the_library():
+    code = "import sys; from bregnet.cli import main; sys.exit(bool({'torch', 'sklearn'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, check=False).returncode == 0
+
+
+def test_the_package_has_its_names_and_no_others():
+    assert all(getattr(bregnet, name) is not None for name in bregnet.__all__)
+    assert set(bregnet.__all__) <= set(dir(bregnet))
+    with pytest.raises(AttributeError, match="no attribute 'PBLD'"):
+        bregnet.PBLD  # noqa: B018

@@ -507,7 +507,7 @@ def test_calibration_is_the_best_of_all_thresholds(strategy):
 @pytest.mark.parametrize("y", [np.r_[np.zeros(29), 1], np.r_[0, 0, np.arange(28)]])
 def test_the_threshold_knows_both_kinds_of_pairs_however_rare(y, monkeypatch):
     """A random sample of pairs may miss the rare kind."""
-    monkeypatch.setattr(metric_learning, "CALIBRATION_PAIRS", 3)
+    monkeypatch.setattr(metric_learning, "CALIBRATION_ROWS", 2)
     X = np.random.default_rng(0).standard_normal((30, 2))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The number of unique classes", category=UserWarning)
