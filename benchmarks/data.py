@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 from typing import TypeAlias
@@ -19,6 +20,23 @@ def data_home() -> Path | None:
     """The folder of the data sets, or None where $BREGNET_DATA is not set."""
     value = os.environ.get("BREGNET_DATA")
     return Path(value) if value else None
+
+
+def class_set_options(description: str | None, known: tuple[str, ...]) -> tuple[argparse.Namespace, list[str], Path]:
+    """Options of a benchmark of classification sets, the sets it is to look at, and where they are."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the two smallest sets")
+    parser.add_argument("--json", metavar="FILE", help="also write the rows to FILE")
+    parser.add_argument("--sets", metavar="A,B", help=f"some of {','.join(known)}")
+    options = parser.parse_args()
+    names = options.sets.split(",") if options.sets else list(known[:2] if options.quick else known)
+    unknown = set(names) - set(known)
+    if unknown:
+        parser.error(f"--sets must be among {','.join(known)}, got {','.join(sorted(unknown))}")
+    home = data_home()
+    if home is None:
+        parser.error("BREGNET_DATA is not set: it must name the folder of the data sets, NAME.csv.gz each")
+    return options, names, home
 
 
 def first_fold(name: str, home: Path) -> Split:

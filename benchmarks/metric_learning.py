@@ -20,7 +20,6 @@ point.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
-from benchmarks.data import Split, class_folds, data_home, stratified_folds
+from benchmarks.data import Split, class_folds, class_set_options, stratified_folds
 from benchmarks.report import Table, machine, write_json
 from bregnet import PBDL, BregmanDivergence, MaxAffine, Quadratic, divergence
 from bregnet.generators import Generator
@@ -281,18 +280,7 @@ def row_of(scores: list[Scores]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the two smallest sets")
-    parser.add_argument("--json", metavar="FILE", help="also write the rows to FILE")
-    parser.add_argument("--sets", metavar="A,B", help=f"some of {','.join(SETS)}")
-    options = parser.parse_args()
-    names = options.sets.split(",") if options.sets else SETS[:2] if options.quick else SETS
-    unknown = set(names) - set(SETS)
-    if unknown:
-        parser.error(f"--sets must be among {','.join(SETS)}, got {','.join(sorted(unknown))}")
-    home = data_home()
-    if home is None:
-        parser.error("BREGNET_DATA is not set: it must name the folder of the data sets, NAME.csv.gz each")
+    options, names, home = class_set_options(__doc__, SETS)
     warnings.simplefilter("ignore", ConvergenceWarning)  # the gap is in the table
     print(machine())
     table = Table("neighbours and retrieval, in percent, means of five folds", COLUMNS)

@@ -10,7 +10,6 @@ a way to choose. Fits stop at a gap of 5% or after 300 iterations. In percent, m
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import KNeighborsClassifier
 
-from benchmarks.data import Split, class_folds, data_home
+from benchmarks.data import Split, class_folds, class_set_options
 from benchmarks.report import Table, machine, write_json
 from bregnet import PBDL, BregmanDivergence, BregmanKNeighborsClassifier, MaxAffine
 
@@ -102,18 +101,7 @@ def measure(folds: list[Split]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the two smallest sets")
-    parser.add_argument("--json", metavar="FILE", help="also write the rows to FILE")
-    parser.add_argument("--sets", metavar="A,B", help=f"some of {','.join(SETS)}")
-    options = parser.parse_args()
-    names = options.sets.split(",") if options.sets else SETS[:2] if options.quick else SETS
-    unknown = set(names) - set(SETS)
-    if unknown:
-        parser.error(f"--sets must be among {','.join(SETS)}, got {','.join(sorted(unknown))}")
-    home = data_home()
-    if home is None:
-        parser.error("BREGNET_DATA is not set: it must name the folder of the data sets, NAME.csv.gz each")
+    options, names, home = class_set_options(__doc__, SETS)
     warnings.simplefilter("ignore", ConvergenceWarning)  # few iterations are enough here
     print(machine())
     by_set = {}

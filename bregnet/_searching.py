@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
@@ -48,17 +47,6 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
         check.integer_at_least("nprobe", self.nprobe, 1)
         check.resolve_device(self.device)
         check_random_state(self.random_state)
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """A fit that fails leaves what was fitted before: number and names of features change when X is checked."""
-        before = self.__dict__.copy()
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
 
     def _build(self, features: np.ndarray, y: Any) -> None:
         """Set the divergence, from y where it is to be learned, and put the rows into an index by their numbers."""

@@ -151,7 +151,12 @@ def class_labels(labels: np.ndarray) -> None:
 
 
 def validate_data(estimator: Any, *arrays: Any, **checks: Any) -> Any:
-    """As in scikit-learn, which would warn of infinities of both signs before it refuses them."""
+    """As in scikit-learn, which would warn of infinities of both signs before it refuses them.
+
+    Rows lie one after the other, so that a frame, whose columns do, gives the same numbers; what is in a file stays.
+    """
+    if arrays and not isinstance(arrays[0], np.memmap):
+        checks.setdefault("order", "C")
     with np.errstate(invalid="ignore"):
         return validation.validate_data(estimator, *arrays, **checks)
 

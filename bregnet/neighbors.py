@@ -89,6 +89,7 @@ class BregmanNearestNeighbors(RadiusSearcher):
         self.device = device
         self.random_state = random_state
 
+    @check.all_or_nothing
     def fit(self, X: Array, y: Any = None) -> BregmanNearestNeighbors:
         """Take the rows of X, and learn the divergence where a learner was given.
 
@@ -109,8 +110,7 @@ class BregmanNearestNeighbors(RadiusSearcher):
         2
         """
         self._check_parameters()
-        with self._all_or_nothing():
-            self._build(check.validate_data(self, to_numpy(X, "X"), dtype=PRECISIONS), to_numpy(y, "y"))
+        self._build(check.validate_data(self, to_numpy(X, "X"), dtype=PRECISIONS), to_numpy(y, "y"))
         return self
 
 
@@ -156,6 +156,7 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
     True
     """
 
+    @check.all_or_nothing
     def fit(self, X: Array, y: Array) -> BregmanKNeighborsClassifier:
         """Take the rows of X and their classes, and learn the divergence where a learner was given.
 
@@ -176,11 +177,10 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
         array(['a', 'b'], dtype='<U1')
         """
         self._check_parameters()
-        with self._all_or_nothing():
-            features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=PRECISIONS)
-            check.class_labels(labels)
-            classes, numbers = np.unique(labels, return_inverse=True)
-            self._build(features, labels)
+        features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=PRECISIONS)
+        check.class_labels(labels)
+        classes, numbers = np.unique(labels, return_inverse=True)
+        self._build(features, labels)
         self.classes_, self._classes = classes, numbers
         return self
 
@@ -309,6 +309,7 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         tags.target_tags.multi_output = True
         return tags
 
+    @check.all_or_nothing
     def fit(self, X: Array, y: Array) -> BregmanKNeighborsRegressor:
         """Take the rows of X and their targets, and learn the divergence where a learner was given.
 
@@ -329,12 +330,11 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         array([[ 1., -1.]])
         """
         self._check_parameters()
-        with self._all_or_nothing():
-            features, targets = check.validate_data(
-                self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=PRECISIONS, multi_output=True
-            )
-            values = check_array(targets, ensure_2d=False, dtype=np.float64, input_name="y")
-            self._build(features, targets)
+        features, targets = check.validate_data(
+            self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=PRECISIONS, multi_output=True
+        )
+        values = check_array(targets, ensure_2d=False, dtype=np.float64, input_name="y")
+        self._build(features, targets)
         self._targets = values
         return self
 

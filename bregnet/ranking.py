@@ -88,6 +88,7 @@ class BregmanRanker(DivergenceSearcher):
         self.device = device
         self.random_state = random_state
 
+    @check.all_or_nothing
     def fit(self, X: Array, y: Array | None = None) -> BregmanRanker:
         """Take the items, and learn the divergence where a learner was given.
 
@@ -108,13 +109,12 @@ class BregmanRanker(DivergenceSearcher):
         array(['a', 'b'], dtype='<U1')
         """
         self._check_parameters()
-        with self._all_or_nothing():
-            if y is None:
-                features, labels = check.validate_data(self, to_numpy(X, "X"), dtype=PRECISIONS), None
-            else:
-                features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=PRECISIONS)
-                check.class_labels(labels)
-            self._build(features, labels)
+        if y is None:
+            features, labels = check.validate_data(self, to_numpy(X, "X"), dtype=PRECISIONS), None
+        else:
+            features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=PRECISIONS)
+            check.class_labels(labels)
+        self._build(features, labels)
         self.__dict__.pop("classes_", None)  # of an earlier fit
         if labels is not None:
             self.classes_, self._classes = np.unique(labels, return_inverse=True)

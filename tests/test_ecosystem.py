@@ -178,7 +178,7 @@ def test_pairs_and_triplets_from_frames(read):
     expected = make().fit_pairs(X, PAIRS, ALIKE), make().fit_triplets(X, TRIPLETS)
     found = make().fit_pairs(read(X), read(PAIRS), read(ALIKE)), make().fit_triplets(read(X), read(TRIPLETS))
     for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours.function_(X), theirs.function_(X), rtol=1e-8)
+        np.testing.assert_array_equal(ours.function_.slopes, theirs.function_.slopes)  # whatever the order in memory
 
 
 LABELS = {

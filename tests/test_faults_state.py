@@ -58,7 +58,7 @@ def test_importing_changes_nothing_opens_nothing_and_prints_nothing() -> None:
 
 SEEDED = {
     **{name: {} for name in fuzzing.MAKERS},
-    **{f"{name} with cells": {"n_pieces": 4} for name in fuzzing.SOLVED},
+    **{f"{name} with cells": {"n_pieces": 4} for name in sorted(fuzzing.SOLVED)},
     "BregmanKMeans at random": {"init": "random", "n_init": 2},
     "BregmanKMeans in batches": {"batch_size": 5},
     "BregmanNearestNeighbors in cells": {"index": "ivf", "n_cells": 4, "nprobe": 1},
