@@ -392,6 +392,15 @@ class TestCells:
         chosen = values[np.arange(700), engine.cells().numpy()]
         np.testing.assert_allclose(chosen, values.min(1), rtol=1e-9, atol=1e-12)
 
+    def test_faiss_may_have_been_made_to_take_tensors(self):
+        """As pytorch-metric-learning does when it is imported; the methods it puts in place take no parameters."""
+        import faiss.contrib.torch_utils  # noqa: F401
+
+        X, Q = points(0, 500, 3), points(1, 20, 3)
+        cells = index_of("sqeuclidean", X, kind="ivf", n_cells=5, nprobe=5, random_state=0)
+        np.testing.assert_array_equal(cells.search(Q, 7)[1], index_of("sqeuclidean", X).search(Q, 7)[1])
+        assert [len(ids) for ids in cells.search_radius(Q, np.inf)[1]] == [500] * 20
+
     def test_items_stay_in_their_cells(self, tmp_path):
         X = points(0, 500, 3)
         index = index_of("kl", X, kind="ivf", n_cells=12, random_state=0)

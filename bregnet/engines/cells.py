@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -168,7 +168,7 @@ class CellEngine:
             before = faiss.omp_get_max_threads()  # of this thread alone
             faiss.omp_set_num_threads(1)
             try:
-                scores, found = self.lists.search(vectors[part], count, params=_probing(nprobe))
+                scores, found = _of_numpy(self.lists, "search")(vectors[part], count, params=_probing(nprobe))
             finally:
                 faiss.omp_set_num_threads(before)
             rows[part], worst[part] = torch.as_tensor(found), torch.as_tensor(scores)[:, -1]
@@ -182,7 +182,7 @@ class CellEngine:
         at_least = np.float32(np.clip(least, -1e30, 1e30))
         bound = float(np.nextafter(at_least, np.float32(-np.inf)))  # faiss takes what is above
         vector = queries.vectors[number : number + 1].float().numpy()
-        _, _, rows = self.lists.range_search(vector, bound, params=_probing(nprobe))
+        _, _, rows = _of_numpy(self.lists, "range_search")(vector, bound, params=_probing(nprobe))
         return torch.as_tensor(rows)
 
     def _empty_lists(self) -> faiss.IndexIVFFlat:
@@ -238,6 +238,11 @@ class CellEngine:
 def _differ(rows: Tensor) -> bool:
     """Whether no two rows are equal."""
     return len(torch.unique(rows, dim=0)) == len(rows)
+
+
+def _of_numpy(lists: faiss.IndexIVFFlat, name: str) -> Callable[..., Any]:
+    """A method for numpy arrays: `faiss.contrib.torch_utils`, once imported, puts others without `params` in place."""
+    return getattr(lists, f"{name}_numpy", None) or getattr(lists, name)
 
 
 def _probing(nprobe: int) -> faiss.SearchParametersIVF:
