@@ -31,9 +31,8 @@ HELD_OUT = 0.3
 NEIGHBOURS = 5
 SHOWN = ("accuracy", "map", "nmi", "purity")
 LEARNED = "PBDL"
-# alpha is the default of the library, and the temperature what it recommends for ranking; neither is chosen here
+# pieces and alpha are the defaults of the library, the temperature is what it recommends for ranking: none is chosen here
 SETTINGS: dict[str, Any] = {"alpha": 0.01, "temperature": 0.2, "tol": 0.05}
-PIECES = 100  # rows share them, so that the demo stays short
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,7 @@ def _linear(known: Data, seed: int) -> BregmanDivergence:
 
 
 def _learned(known: Data, seed: int, *, quiet: bool) -> PBDL:
-    n_pieces, verbose = min(PIECES, len(known.X)), int(shows_progress(quiet=quiet))
-    model = PBDL(**SETTINGS, n_pieces=n_pieces, random_state=seed, verbose=verbose)
+    model = PBDL(**SETTINGS, random_state=seed, verbose=int(shows_progress(quiet=quiet)))
     return model.fit(known.X, known.y).set_params(verbose=0)
 
 
