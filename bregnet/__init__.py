@@ -58,7 +58,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module 'bregnet' has no attribute {name!r}")
-    if find_spec(f"bregnet.{name}") is not None:
+    if "." not in name and find_spec(f"bregnet.{name}") is not None:
         return import_module(f"bregnet.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'bregnet' has no attribute {name!r}")

@@ -73,10 +73,12 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise IsADirectoryError(f"path must be that of a file, got the folder {str(path)!r}")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
+    if path.exists() and not path.is_file():  # it would be replaced by a plain one
+        raise OSError(None, f"path must be that of a file, got {str(path)!r}, a device or a pipe")
     made = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:
         with open(made, "xb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            mode = (path.stat() if path.exists() else os.fstat(file.fileno())).st_mode
         yield made
         os.chmod(made, mode)  # safetensors makes files that only their owner can read
         with open(made, "rb+") as file:

@@ -18,13 +18,14 @@ from bregnet import _arrays as arrays
 from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
 from bregnet._learned import LearnedDivergenceMixin, fitted_divergence
+from bregnet._notebook import EstimatorCard
 from bregnet.divergences import BregmanDivergence
 from bregnet.index import KINDS, BregmanIndex
 
 PRECISIONS = (np.float64, np.float32)
 
 
-class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
+class DivergenceSearcher(LearnedDivergenceMixin, EstimatorCard, BaseEstimator):
     """An estimator with its training rows in an index; subclasses have the constructor parameters named here."""
 
     side: str

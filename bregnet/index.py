@@ -374,7 +374,8 @@ class BregmanIndex(IndexCard):
         Examples
         --------
         >>> import tempfile
-        >>>         >>> from bregnet import BregmanIndex
+        >>> from pathlib import Path
+        >>> from bregnet import BregmanIndex
         >>> index = BregmanIndex("sqeuclidean")
         >>> index.add([[0.0], [1.0], [3.0]])
         >>> with tempfile.TemporaryDirectory() as folder:

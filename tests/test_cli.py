@@ -1,7 +1,9 @@
+import os
 import subprocess
 import sys
 import tomllib
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -416,16 +418,12 @@ class TestBadData:
         assert said.startswith("error: ")
         assert said.endswith("No space left on device")
 
-    @pytest.mark.parametrize("module", ["pandas", "pyarrow"])
-    def test_without_optional_packages(self, folder, monkeypatch, module):
+    def test_without_optional_packages(self, folder, monkeypatch):
         def missing(*_, **__):
-            raise ImportError(module)
+            raise ImportError("pyarrow")
 
-        if module == "pandas":
-            monkeypatch.setitem(sys.modules, "pandas", None)
-        else:
-            monkeypatch.setattr(pd, "read_parquet", missing)
-        assert f"needs {module}: pip install {module}" in self.fit("numbers.parquet")
+        monkeypatch.setattr(pd, "read_parquet", missing)
+        assert "needs pyarrow: pip install 'bregnet[tables]'" in self.fit("numbers.parquet")
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -455,3 +453,61 @@ class TestBadData:
         assert "--features and --drop are for tables" in error_of(*chosen, code=2)
         assert "DATA must end in .csv" in error_of("fit", "numbers.txt", "-o", "model", code=2)
         assert "Missing option '-o'" in error_of("fit", "numbers.npz", code=2)
+
+
+class TestWords:
+    """Labels and ids of a CSV file are what is written there."""
+
+    def test_codes_are_not_numbers(self, tmp_path):
+        codes = np.repeat(["01", "1", "2"], 20)
+        pd.DataFrame(X, columns=list("abc")).assign(code=codes).to_csv(tmp_path / "codes.csv", index=False)
+        run("fit", tmp_path / "codes.csv", "--target", "code", "-o", tmp_path / "model", *FEW)
+        assert bregnet.load(tmp_path / "model").classes_.tolist() == ["01", "1", "2"]
+
+    def test_words_for_nothing_are_words(self, tmp_path):
+        words = np.where(X[:, 0] > 0, "None", "NA")
+        pd.DataFrame(X, columns=list("abc")).assign(word=words).to_csv(tmp_path / "words.csv", index=False)
+        run("fit", tmp_path / "words.csv", "--target", "word", "-o", tmp_path / "model", *FEW)
+        assert bregnet.load(tmp_path / "model").classes_.tolist() == ["NA", "None"]
+        found = run("search", tmp_path / "model", tmp_path / "words.csv", "--id", "word", "-k", "1").stdout
+        assert set(pd.read_csv(StringIO(found), keep_default_na=False)["id"]) <= {"None", "NA"}
+
+    def test_numbers_of_rows_are_no_feature(self, tmp_path):
+        pd.DataFrame(X, columns=list("abc")).assign(label=LABELS).to_csv(tmp_path / "rows.csv")
+        said = run("fit", tmp_path / "rows.csv", "--target", "label", "-o", tmp_path / "model", *FEW).stderr
+        assert "numbers the rows: it is left out" in said
+        assert bregnet.load(tmp_path / "model").feature_names_in_.tolist() == ["a", "b", "c"]
+
+
+class TestOutputs:
+    def test_each_is_a_file_of_its_own(self, folder):
+        same = ("-o", folder / "both", "--report", folder / "both")
+        assert "file of its own" in error_of("fit", folder / "labels.csv", "--target", "kind", *same, code=2)
+        assert not (folder / "both").exists()
+
+    def test_models_do_not_go_to_the_standard_output(self, folder, monkeypatch):
+        monkeypatch.chdir(folder)
+        assert "only rows" in error_of("fit", folder / "labels.csv", "--target", "kind", "-o", "-", code=2)
+        assert not (folder / "-").exists()
+
+    def test_pipes_are_not_replaced(self, folder):
+        os.mkfifo(folder / "pipe")
+        assert "a device or a pipe" in error_of("fit", folder / "labels.csv", "--target", "kind", "-o", folder / "pipe")
+        assert (folder / "pipe").is_fifo()
+
+    def test_a_private_file_stays_private(self, folder):
+        (folder / "model").touch(mode=0o600)
+        run("fit", folder / "labels.csv", "--target", "kind", "-o", folder / "model", *FEW)
+        assert (folder / "model").stat().st_mode & 0o777 == 0o600
+
+    def test_debug_may_stand_anywhere(self, folder):
+        result = CliRunner().invoke(main, ["info", str(folder / "none"), "--debug"])
+        assert isinstance(result.exception, FileNotFoundError | ValueError)
+
+    def test_held_out_scores_are_a_result(self, folder):
+        options = ("--target", "kind", "-o", folder / "model", "--holdout", "0.3", "--quiet", *FEW)
+        assert "mAP" in run("fit", folder / "labels.csv", *options).stdout
+
+    def test_a_divergence_of_nothing_is_told(self, folder):
+        options = ("--target", "kind", "-o", folder / "model", "--alpha", "1e6")
+        assert "is 0 between all rows" in run("fit", folder / "labels.csv", *options).stderr

@@ -55,11 +55,12 @@ def row(alpha, scores, temperature=0.0, n_iter=25):
 
 @parametrize_with_checks(
     [
-        ConvexRegressorCV([0.1, 0.01], cv=2, refinements=0),
-        DCRegressorCV([0.1, 0.01], cv=2, refinements=0),
+        ConvexRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50),
+        DCRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50),
         PBDLCV([0.1, 0.01], cv=2, refinements=0),
     ]
 )
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few iterations are enough here
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 

@@ -469,6 +469,7 @@ def test_a_unit_that_fails_is_told_and_does_not_end_the_run(fake, tmp_path, caps
     assert "too steep" in told.err
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_rows_and_leave_the_environment_as_it_was(tmp_path, monkeypatch):
     monkeypatch.delenv("BREGNET_DATA", raising=False)  # iris comes with scikit-learn
     before = dict(os.environ)

@@ -57,7 +57,7 @@ def cluster(
     from bregnet.metrics import purity
     from bregnet.persistence import save
 
-    check_outputs(output, saved)
+    check_outputs(saved, stream=output)
     opened = Model.at(model)
     divergence = opened.needed_divergence("cluster")
     rows = opened.rows(data, Columns(features, drop), target=target, names=names)

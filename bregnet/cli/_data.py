@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import click
 import numpy as np
 
 from bregnet.cli._options import STANDARD
+from bregnet.cli._output import tell
 
 TABLES, ARRAYS = (".csv", ".csv.gz", ".parquet", ".pq"), (".npz", ".npy")
 PAIRS, TRIPLETS = ("i", "j", "similar"), ("anchor", "nearer", "farther")
@@ -114,8 +117,9 @@ def read_rows(
         found = {name: _beside(path, kind, name) for name in others}
         X = _matrix(path, _member(path, "X") if kind == ".npz" else _mapped(path))
     else:
-        table = _table(path, kind)
+        table = _table(path, kind, others)
         found = {name: _column(path, table, name) for name in others}
+        _refuse_target(columns, others)
         rest = table.drop(columns=list(found))
         X = _numbers(path, columns.of(path, rest) if names is None else _named(path, table, names))
     for name, values in found.items():
@@ -149,10 +153,10 @@ def _whole_columns(path: Path, names: tuple[str, ...]) -> np.ndarray:
     elif kind == ".npz":
         parts = [_vector(path, _member(path, name)) for name in names]
     else:
-        table = _table(path, kind)
+        table = _table(path, kind, ())
         parts = [_column(path, table, name) for name in names]
     for name, part in zip(names, parts, strict=True):
-        if part.dtype.kind not in "biuf" or not (part == np.floor(part.astype(float))).all():
+        if part.dtype.kind not in "biuf" or not (np.isfinite(part) & (part == np.floor(part))).all():
             raise ValueError(f"{path}: {name!r} must hold whole numbers, got {_first_broken(part)!r}")
     return np.column_stack([np.asarray(part).astype(np.int64) for part in parts])
 
@@ -160,7 +164,7 @@ def _whole_columns(path: Path, names: tuple[str, ...]) -> np.ndarray:
 def _first_broken(values: np.ndarray) -> Any:
     if values.dtype.kind not in "biuf":
         return str(values[0])
-    return float(values[values != np.floor(values)][0])
+    return float(values[~np.isfinite(values) | (values != np.floor(values))][0])
 
 
 def _kind(path: Path) -> str:
@@ -174,24 +178,57 @@ def _kind(path: Path) -> str:
     return kind
 
 
-def _table(path: Path, kind: str) -> Any:
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ValueError(f"reading {path} needs pandas: pip install pandas, or save the data as .npz") from error
+def _table(path: Path, kind: str, labels: Sequence[str]) -> Any:
+    """A table; of a CSV file, columns that hold labels are words where numbers would not say the same."""
+    import pandas as pd
+
     is_csv = kind.startswith(".csv")
-    source: Any = sys.stdin.buffer if path == STANDARD else path
+    source: Any = io.BytesIO(sys.stdin.buffer.read()) if path == STANDARD else path
     try:
-        read: Any = pd.read_csv if is_csv else pd.read_parquet
-        table = read(source)
+        table: Any = pd.read_csv(source) if is_csv else pd.read_parquet(source)
+        if is_csv:
+            table = _without_row_numbers(table)
+            _keep_words(table, source, [name for name in labels if name in table.columns])
     except ImportError as error:
-        raise ValueError(f"reading {path} needs pyarrow: pip install pyarrow") from error
+        raise ValueError(f"reading {path} needs pyarrow: pip install 'bregnet[tables]'") from error
     except Exception as error:  # parsers and decompressors have exceptions of their own
         raise ValueError(f"{path} is damaged, or not a {'CSV' if is_csv else 'Parquet'} file: {error}") from error
     table.columns = table.columns.map(str)
     if len(table) == 0:
         raise ValueError(f"{path} must have at least one row, got none")
     return table
+
+
+def _without_row_numbers(table: Any) -> Any:
+    """Leave out the numbers of the rows, which pandas writes as a first column without a name: they tell the order."""
+    first = table.columns[0] if table.shape[1] else ""
+    if first != "Unnamed: 0" or not np.array_equal(table[first].to_numpy(), np.arange(len(table))):
+        return table
+    tell("the first column has no name and numbers the rows: it is left out")
+    return table.drop(columns=first)
+
+
+def _keep_words(table: Any, source: Any, labels: list[str]) -> None:
+    """Put back what was taken for numbers or for missing values: codes such as 007, and the words NA and None."""
+    import pandas as pd
+    from pandas.api.types import is_integer_dtype, is_numeric_dtype
+
+    if not labels:
+        return
+    if isinstance(source, io.BytesIO):
+        source.seek(0)
+    words = pd.read_csv(source, usecols=labels, dtype=str, keep_default_na=False)
+    for name in labels:
+        parsed, text = table[name], words[name]
+        is_code = is_integer_dtype(parsed.dtype) and text.str.fullmatch(r"[+-]?0[0-9]+").any()
+        if is_code or parsed.isna().all() or not is_numeric_dtype(parsed.dtype):
+            table[name] = text.where(text != "")
+
+
+def _refuse_target(columns: Columns, others: Sequence[str]) -> None:
+    both = [name for name in columns.features or () if name in others]
+    if both:
+        raise click.UsageError(f"--features must not name the target or the ids, got {_listed(both)}")
 
 
 def _column(path: Path, table: Any, name: str) -> np.ndarray:

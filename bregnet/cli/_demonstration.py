@@ -31,7 +31,7 @@ HELD_OUT = 0.3
 NEIGHBOURS = 5
 SHOWN = ("accuracy", "map", "nmi", "purity")
 LEARNED = "PBDL"
-# pieces and alpha are the defaults of the library, the temperature is what it recommends for ranking: none is chosen here
+# pieces and alpha are the library's defaults, the temperature is what it recommends for ranking: none is chosen here
 SETTINGS: dict[str, Any] = {"alpha": 0.01, "temperature": 0.2, "tol": 0.05}
 
 

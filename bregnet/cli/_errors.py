@@ -18,6 +18,12 @@ class Commands(click.Group):
         """Names of the commands."""
         return list(self.commands)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take --debug wherever it stands."""
+        if "--debug" in args:
+            args = ["--debug", *(each for each in args if each != "--debug")]
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
         try:

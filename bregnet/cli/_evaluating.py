@@ -9,7 +9,7 @@ import click
 from bregnet.cli._data import Columns, Data, needed_target
 from bregnet.cli._models import Model
 from bregnet.cli._output import check_outputs, table, tell, warnings_as_lines, write_json
-from bregnet.cli._scores import divergence_scores, headed, regression_scores
+from bregnet.cli._scores import divergence_scores, headed, regression_scores, warn_of_nothing
 
 
 def run(
@@ -51,4 +51,6 @@ def _scores(model: Model, rows: Data, others: Data | None, *, k: int, seed: int)
     if model.is_regressor:
         return {model.kind: regression_scores(model.holds, rows)}
     found = model.needed_divergence("evaluate")
-    return divergence_scores({model.kind: found}, rows, others, k=k, seed=seed)
+    warn_of_nothing(found, rows)
+    name = f"divergence of {model.kind}" if hasattr(model.holds, "predict") else model.kind
+    return divergence_scores({name: found}, rows, others, k=k, seed=seed)

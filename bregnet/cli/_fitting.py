@@ -12,8 +12,9 @@ import numpy as np
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
 from bregnet.cli._data import Columns, Data, read_pairs, read_rows, read_training, read_triplets
+from bregnet.cli._options import STANDARD
 from bregnet.cli._output import check_outputs, shows_progress, table, tell, warnings_as_lines
-from bregnet.cli._scores import divergence_scores, headed, regression_scores
+from bregnet.cli._scores import divergence_scores, headed, regression_scores, warn_of_nothing
 from bregnet.distributed import joined
 from bregnet.metric_learning import PBDL
 from bregnet.model_selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
@@ -94,20 +95,27 @@ def run(job: Job) -> None:
         fitted_to, held_out = _parts(name, job, read)
         with warnings_as_lines(silent=not speaks):
             _fit(model, fitted_to, job)
+            if name == "pbdl":
+                warn_of_nothing(model.divergence_, fitted_to)
         if not speaks:
             return
         save(model.set_params(verbose=0), job.output)
         if not quiet:
             _tell_result(model)
         tell(f"written to {job.output}", quiet=quiet)
-        if held_out is not None and not quiet:
-            click.echo(_held_out_scores(name, model, fitted_to, held_out, job))
+        if held_out is not None:
+            with warnings_as_lines():
+                scores = _held_out_scores(name, model, fitted_to, held_out, job)
+            click.echo(scores)
         if job.report is not None:
             _report(model, fitted_to, held_out, job)
 
 
 def _read(job: Job) -> Data:
-    if job.pairs is not None or job.triplets is not None:
+    told = job.pairs or job.triplets
+    if told is not None:
+        if told == job.data == STANDARD:
+            raise click.UsageError("DATA and what is told of its rows must not both be the standard input")
         return read_rows(job.data, columns=job.columns)
     return read_training(job.data, job.target, job.columns)
 
@@ -140,8 +148,9 @@ def _intention(model: Any, job: Job, data: Data) -> str:
         return f"{what}, {'pairs' if job.pairs is not None else 'triplets'} of {job.pairs or job.triplets}"
     if isinstance(model, PBDL | PBDLCV):
         what += f", {len(np.unique(np.asarray(data.y)))} classes"
-    why = "floating-point numbers" if data.is_float else "labels"
-    return f"{what} (the target {data.target!r} holds {why})" if job.learner is None else what
+    why, other = ("floating-point numbers", "pbdl") if data.is_float else ("labels", "dc")
+    way_out = f"; --learner {other} takes it otherwise"
+    return f"{what} (the target {data.target!r} holds {why}{way_out})" if job.learner is None else what
 
 
 def _parts(name: str, job: Job, read: Data) -> tuple[Data, Data | None]:

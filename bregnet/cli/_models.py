@@ -10,8 +10,10 @@ import click
 import numpy as np
 from sklearn.base import BaseEstimator, is_regressor
 
+from bregnet._files import read_tensors
 from bregnet.cli._data import Columns, Data, read_rows
 from bregnet.divergences import BregmanDivergence
+from bregnet.engines.stored import KIND, TENSORS, VERSION
 from bregnet.generators import Generator
 from bregnet.index import BregmanIndex
 from bregnet.persistence import load_with_header
@@ -37,7 +39,8 @@ class Model:
     def at(cls, path: Path) -> Model:
         """Read a file, or the folder of an index."""
         if path.is_dir():
-            return cls(path, BregmanIndex.load(path), {})
+            index = BregmanIndex.load(path)
+            return cls(path, index, read_tensors(path / TENSORS, KIND, VERSION, mmap=True)[0])
         return cls(path, *load_with_header(path))
 
     @property

@@ -28,14 +28,20 @@ def shows_progress(*, quiet: bool) -> bool:
     return not quiet and sys.stderr.isatty()
 
 
-def check_outputs(*outputs: Path | None) -> None:
-    """Say now, not after hours, that a file could not be written."""
+def check_outputs(*files: Path | None, stream: Path | None = None) -> None:
+    """Say now, not after hours, that a file could not be written; `stream` may be the standard output."""
+    if STANDARD in files:
+        raise click.UsageError("only rows can go to the standard output, got '-' for another file")
+    outputs = [each for each in (*files, stream) if each not in (None, STANDARD)]
+    if len({each.resolve() for each in outputs if each is not None}) < len(outputs):
+        raise click.UsageError(f"each output must be a file of its own, got {outputs[0]} twice")
     for output in outputs:
-        if output is None or output == STANDARD:
-            continue
+        assert output is not None
         folder = output.resolve().parent
         if output.is_dir():
             raise IsADirectoryError(f"the output must be a file, got the folder {output}")
+        if output.exists() and not output.is_file():
+            raise ValueError(f"the output must be a file, got {output}, a device or a pipe")
         if not folder.is_dir():
             raise FileNotFoundError(f"the output must lie in a folder that exists, got {output}")
         if not os.access(folder, os.W_OK):

@@ -47,7 +47,7 @@ def predict(
     from bregnet.cli._models import Model
     from bregnet.cli._output import check_outputs, tell, warnings_as_lines, writing
 
-    check_outputs(output)
+    check_outputs(stream=output)
     opened = Model.at(model)
     if not hasattr(opened.holds, "predict"):
         kinds = "a regression, a classifier or clusters"
@@ -61,7 +61,9 @@ def predict(
     else:
         with writing(output) as lines:
             writer = csv.writer(lines, lineterminator="\n")
-            writer.writerow(["prediction"])
-            writer.writerows([each] for each in predictions.tolist())
+            columns = predictions.reshape(len(predictions), -1)
+            several = [f"prediction {each}" for each in range(columns.shape[1])]
+            writer.writerow(several if predictions.ndim > 1 else ["prediction"])
+            writer.writerows(columns.tolist())
     if output not in (None, options.STANDARD):
         tell(f"{len(predictions)} predictions written to {output}", quiet=quiet)

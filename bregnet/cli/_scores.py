@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ from bregnet.divergences import BregmanDivergence
 from bregnet.index import BregmanIndex
 from bregnet.neighbors import BregmanKNeighborsClassifier
 
+SOME = 200  # rows that show whether a divergence is 0
 BLOCK_ELEMENTS = 1 << 22  # divergences that are held at once
 CLUSTER_STARTS = 5
 HEADINGS = {
@@ -51,6 +53,13 @@ def euclid(X: np.ndarray) -> BregmanDivergence:
     variances = np.asarray(X, dtype=np.float64).var(0)
     weights = np.divide(1.0, variances, out=np.ones_like(variances), where=variances > 0)
     return BregmanDivergence(SquaredEuclidean(weights))
+
+
+def warn_of_nothing(divergence: BregmanDivergence, data: Data) -> None:
+    """Warn of a divergence that is 0 throughout: its neighbours are those of Euclid, which breaks ties."""
+    some = np.asarray(plain(data.X)[:SOME], dtype=np.float64)
+    if len(some) > 1 and not np.asarray(divergence.pairwise(some)).any():
+        warnings.warn("the divergence is 0 between all rows; a smaller --alpha may learn more", stacklevel=2)
 
 
 def divergence_scores(

@@ -49,7 +49,7 @@ def search(
     from bregnet.cli._output import check_outputs
     from bregnet.cli._searching import neighbours, plan, write
 
-    check_outputs(output)
+    check_outputs(stream=output)
     wanted = plan(model, items, queries, Columns(features, drop), k=k, side=side, names=names)
     is_lines = form == "jsonl" or (form is None and output is not None and output.suffix in (".jsonl", ".json"))
     write(neighbours(wanted, quiet=quiet), output, as_lines=is_lines, quiet=quiet)

@@ -126,7 +126,7 @@ def write(found: Iterable[tuple[Any, int, Any, float]], output: Path | None, *, 
         for each in found:
             count += 1
             if as_lines:
-                file.write(json.dumps(dict(zip(FIELDS, each, strict=True))) + "\n")
+                file.write(json.dumps(dict(zip(FIELDS, each, strict=True)), default=str) + "\n")
             else:
                 lines.writerow(each)
     if output not in (None, STANDARD):
