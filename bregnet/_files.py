@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -63,6 +65,17 @@ def read_tensors(path: Path, kind: str, version: int, *, mmap: bool) -> tuple[di
             f" {__version__} reads version {version}"
         )
     return header, tensors if mmap else {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def digest(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """A checksum against accidents; it does not say who wrote the file."""
+    found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        if tensor.numel():
+            found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 @contextmanager

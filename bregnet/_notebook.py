@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any
 
 from sklearn import get_config
+from sklearn.pipeline import Pipeline
 from sklearn.utils import estimator_html_repr
 
 SETTLED = 0.15  # share of the iterations after which a fit is not far off any more
@@ -48,15 +49,15 @@ class EstimatorCard(NotebookCard):
 
     def _notebook_html(self) -> str:
         shown: str = estimator_html_repr(self)
-        result = getattr(self, "result_", None)
-        if result is None:
+        fit = next((each for each in held_fits(self) if getattr(each, "result_", None) is not None), None)
+        if fit is None:
             return shown
-        facts = [("gap", percent(result.gap))]
+        result, facts = fit.result_, [("gap", percent(fit.result_.gap))]
         for name in ("alpha", "temperature"):
-            if hasattr(self, f"{name}_"):  # chosen by a search
-                facts.append((name, f"{getattr(self, f'{name}_'):.3g}"))
-        facts += _shape(getattr(self, "function_", None))
-        return f"<div>{shown}{card(type(self).__name__, result.status, facts, result.history)}</div>"
+            if hasattr(fit, f"{name}_"):  # chosen by a search
+                facts.append((name, f"{getattr(fit, f'{name}_'):.3g}"))
+        facts += [fact for fact in _shape(getattr(fit, "function_", None)) if fact[0] not in dict(facts)]
+        return f"<div>{shown}{card(type(fit).__name__, result.status, facts, result.history)}</div>"
 
 
 class ResultCard(NotebookCard):
@@ -87,6 +88,17 @@ class IndexCard(NotebookCard):
         kind = "exact" if self.kind == "flat" else "approximate"
         facts = [("items", f"{len(self):,}"), ("features", str(self.n_features or "any")), ("kind", self.kind)]
         return card("BregmanIndex", f"{kind} search by {by} of {self.divergence.generator!r}", facts)
+
+
+def held_fits(estimator: Any) -> Iterator[Any]:
+    """An estimator and the fitted ones that it holds, outermost first."""
+    yield estimator
+    held = [getattr(estimator, name, None) for name in ("learner_", "best_estimator_")]
+    if isinstance(estimator, Pipeline):
+        held.append(estimator.steps[-1][1])
+    for each in held:
+        if each is not None:
+            yield from held_fits(each)
 
 
 def card(name: str, status: str, facts: Sequence[tuple[str, str]], history: Sequence[Any] = ()) -> str:

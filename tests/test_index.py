@@ -16,6 +16,7 @@ from scipy.special import rel_entr
 from sklearn.datasets import load_iris
 from sklearn.neighbors import NearestNeighbors
 
+import bregnet
 from bregnet import PBDL, BregmanDivergence, BregmanIndex, Generator, MaxAffine, SquaredEuclidean, divergence
 from tests.search_at_random import assert_nearest, divergences, max_affine, points, values_between
 
@@ -528,6 +529,21 @@ class Cubed(Generator):
 
 
 class TestFiles:
+    @pytest.mark.parametrize("kind", ["flat", "ivf"])
+    def test_any_bit_that_is_altered_is_noticed(self, kind, tmp_path):
+        index_of("sqeuclidean", points(0, 60, 3), kind=kind, n_cells=4, random_state=0).save(tmp_path / "saved")
+        rng = np.random.default_rng(0)
+        for path in sorted((tmp_path / "saved").iterdir()):
+            whole = bytearray(path.read_bytes())
+            for place in rng.integers(len(whole), size=30):
+                altered = bytearray(whole)
+                altered[place] ^= 1 << rng.integers(8)
+                path.write_bytes(altered)
+                with pytest.raises(bregnet.UnreadableFileError):
+                    BregmanIndex.load(tmp_path / "saved")
+            path.write_bytes(whole)
+        assert len(BregmanIndex.load(tmp_path / "saved")) == 60
+
     @pytest.mark.parametrize(
         ("name", "kind", "mmap"),
         [(name, "flat", False) for name in divergences(3)]

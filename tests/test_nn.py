@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import inspect
 import math
 import pickle
 import re
@@ -18,6 +19,7 @@ from pytorch_metric_learning.testers import GlobalEmbeddingSpaceTester
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN, InferenceModel, MatchFinder
 from sklearn.datasets import load_wine
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, train_test_split
 from torch.func import functional_call
 
@@ -29,6 +31,7 @@ from bregnet import (
     BregmanIndex,
     BregmanRanker,
     ConvexRegressor,
+    ItakuraSaito,
     KullbackLeibler,
     MaxAffine,
     Quadratic,
@@ -194,6 +197,24 @@ class TestLearnableMaxAffine:
         learned = LearnableMaxAffine(3, 5, temperature=0.25, learn_temperature=True)
         assert set(learned.state_dict()) == {"slopes", "intercepts", "log_temperature"}
 
+    def test_state_dict_says_what_is_not_learned(self, tmp_path):
+        """The same parameters with another fixed part are another function."""
+        source = LearnableMaxAffine.from_generator(SMOOTH + 2.0 * KullbackLeibler())
+        torch.save(torch.nn.Sequential(source).state_dict(), tmp_path / "state.pt")
+        state = torch.load(tmp_path / "state.pt", weights_only=True)
+        same = LearnableMaxAffine.from_generator(SOURCES["plain"] + 2.0 * KullbackLeibler(), dtype=torch.float32)
+        torch.nn.Sequential(same).load_state_dict(state)
+        x, y = tensors(X[:5], Y, dtype=torch.float32)
+        torch.testing.assert_close(same.divergence(x, y), source.float().divergence(x, y))
+        for other in (SMOOTH, SMOOTH + KullbackLeibler(), SMOOTH + 2.0 * ItakuraSaito()):
+            with pytest.raises(RuntimeError, match=r"others must be as in the state, 2 \* KullbackLeibler"):
+                torch.nn.Sequential(LearnableMaxAffine.from_generator(other)).load_state_dict(state, strict=False)
+        with pytest.raises(RuntimeError, match="Missing key"):
+            same.load_state_dict(LearnableMaxAffine.from_generator(SMOOTH).state_dict())
+
+    def test_shown_without_data(self):
+        assert "temperature=unknown" in repr(LearnableMaxAffine(3, 5, device="meta"))
+
     @pytest.mark.parametrize("copied", [copy.deepcopy, lambda f: pickle.loads(pickle.dumps(f))])
     def test_copies(self, copied):
         f = LearnableMaxAffine.from_generator(SOURCES["with what is not learned"], learn_temperature=True)
@@ -257,7 +278,7 @@ class TestLearnableMaxAffine:
     @pytest.mark.parametrize(
         ("source", "error", "message"),
         [
-            (PBDL(), TypeError, "source must be a MaxAffine.*got PBDL"),
+            (PBDL(), NotFittedError, "PBDL instance is not fitted"),
             ("kl", TypeError, "source must be a MaxAffine.*got 'kl'"),
             (SquaredEuclidean(), ValueError, "one MaxAffine among its parts, got 0"),
             (SMOOTH + SMOOTH, ValueError, "one MaxAffine among its parts, got 2"),
@@ -365,6 +386,8 @@ class TestBregmanDistance:
         message = "BregmanDistance needs the package pytorch-metric-learning: pip install 'bregnet[losses]'"
         with pytest.raises(ModuleNotFoundError, match=re.escape(message)):
             _ = alone.BregmanDistance
+        assert set(alone.__all__) == {"BregmanKNN", "LearnableMaxAffine"}
+        assert "BregmanDistance" not in dict(inspect.getmembers(alone))
 
     @pytest.mark.parametrize("side", ["right", "left"])
     @pytest.mark.parametrize("learnable", [False, True])

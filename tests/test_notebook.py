@@ -15,6 +15,7 @@ from bregnet import (
     PBDLCV,
     BregmanDivergence,
     BregmanIndex,
+    BregmanKNeighborsClassifier,
     Check,
     ConvexRegressor,
     DCRegressor,
@@ -149,3 +150,20 @@ def test_levels_show_how_the_gap_closes_even_where_the_start_is_far_off():
     assert 2.0 <= highest < 10
     lowest, highest = level_range([Check(1, 1.0, 1.0, 0.0)] * 2)  # nothing between them
     assert lowest < 1.0 < highest
+
+
+def test_facts_of_a_search_are_shown_once(data):
+    search = PBDLCV([0.1], temperatures=[0.1, 0.2], tol=0.5, cv=2).fit(*data)
+    shown = card(search._repr_html_())
+    assert shown.count("temperature <b>") == 1
+    assert f"temperature <b>{search.temperature_:.3g}</b>" in shown
+
+
+def test_neighbours_show_the_certificate_of_their_learner(data):
+    model = BregmanKNeighborsClassifier(PBDL(temperature=0.1, tol=0.5)).fit(*data)
+    shown = card(model._repr_html_())
+    assert "<b>PBDL</b>" in shown
+    assert model.learner_.result_.status in shown
+    plain = BregmanKNeighborsClassifier().fit(*data)._repr_html_()
+    assert "sk-container" in plain
+    assert "inline-flex; flex-wrap" not in plain

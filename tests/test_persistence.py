@@ -32,7 +32,7 @@ from bregnet import (
     UnreadableFileError,
     persistence,
 )
-from bregnet._files import write_tensors
+from bregnet._files import digest, write_tensors
 from bregnet.persistence import _kinds
 
 RNG = np.random.default_rng(0)
@@ -413,7 +413,7 @@ def forge(path, obj, change):
     content = {"state": _kinds.write_any("object", obj, tensors), "same": tensors.same}
     stored = dict(tensors.stored)
     change(content, stored)
-    header = {**content, "digest": persistence._digest(content, stored)}
+    header = {**content, "digest": digest(content, stored)}
     write_tensors(path, persistence.HOLDS, persistence.VERSION, header, stored)
 
 

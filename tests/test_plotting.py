@@ -1,6 +1,8 @@
 """Pictures: what is drawn is what was computed."""
 
 import numpy as np
+import pandas
+import polars
 import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
@@ -8,10 +10,12 @@ from scipy.spatial.distance import pdist
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import precision_recall_curve
+from sklearn.model_selection import GridSearchCV
 
 from bregnet import (
     PBDL,
     PBDLCV,
+    BregmanKNeighborsClassifier,
     BregmanNearestNeighbors,
     BregmanRanker,
     Check,
@@ -250,11 +254,12 @@ X, Y = np.eye(4), [0, 0, 1, 1]
         (lambda: plotting.divergence_matrix("kl", X[0]), ValueError, "X must have shape"),
         (lambda: plotting.divergence_matrix("kl", X[:0]), ValueError, "X must have at least one row"),
         (lambda: plotting.divergence_matrix("sqeuclidean", [["a"]]), TypeError, "X must hold real numbers"),
+        (lambda: plotting.divergence_matrix("sqeuclidean", 1j * X), TypeError, "X must hold real numbers"),
         (lambda: plotting.divergence_map("sqeuclidean", [[np.nan]]), ValueError, "X must be finite"),
         (lambda: plotting.divergence_map("kl", -X), ValueError, "X must be"),
         (lambda: plotting.divergence_map("sqeuclidean", X, [1, 2]), ValueError, r"y must have shape \(4,\)"),
         (lambda: plotting.divergence_map("sqeuclidean", X, ax="here"), TypeError, "ax must be matplotlib axes"),
-        (lambda: plotting.divergence_map("sqeuclidean", X, np.array([1, "a", None, 2], object)), TypeError, "one kind"),
+        (lambda: plotting.divergence_map("sqeuclidean", X, np.array([1, "a", 3, 2], object)), TypeError, "one kind"),
         (lambda: plotting.precision_recall({}, X, Y), TypeError, "divergences must be a dict"),
         (lambda: plotting.precision_recall({"a": 1}, X, Y), TypeError, r"divergences\['a'\] must be"),
         (lambda: plotting.precision_recall({"a": "sqeuclidean"}, X, [0, 1, 2, 3]), ValueError, "row to find"),
@@ -277,8 +282,64 @@ def test_bad_arguments_are_named(call, error, message):
 def test_bad_names_and_targets(model):
     with pytest.raises(ValueError, match="names must have one entry for each of 4 features, got 2"):
         plotting.feature_bounds(model, ["a", "b"])
+    with pytest.raises(TypeError, match="names must be a sequence of 4 names, got the text 'abcd'"):
+        plotting.feature_bounds(model, "abcd")
     with pytest.raises(ValueError, match="top must be at least 1"):
         plotting.feature_bounds(model, top=0)
     regressor = ConvexRegressor(0.1).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 4.0])
     with pytest.raises(ValueError, match=r"y must have shape \(3,\)"):
         plotting.predictions(regressor, [[0.0], [1.0], [2.0]], [0.0])
+    before = pyplot.get_fignums()
+    with pytest.raises(ValueError, match="y must be finite"):
+        plotting.predictions(regressor, [[0.0], [1.0], [2.0]], [0.0, 1.0, np.nan])
+    with pytest.raises(TypeError, match="y must hold real numbers"):
+        plotting.predictions(regressor, [[0.0], [1.0], [2.0]], ["a", "b", "c"])
+    assert pyplot.get_fignums() == before
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [0.0, np.nan, 1.0, 1.0],
+        ["a", None, "b", "b"],
+        ["a", np.nan, "b", "b"],
+        polars.Series(["a", None, "b", "b"]),
+        polars.Series([0, None, 1, 1]),
+        pandas.Series([0, None, 1, 1], dtype="Int64"),
+        np.ma.masked_equal([0, 7, 1, 1], 7),
+    ],
+)
+def test_rows_without_a_label_are_refused(labels):
+    with pytest.raises(ValueError, match="y must have a label for each row, got none in 1 of 4 rows"):
+        plotting.divergence_map("sqeuclidean", X, labels)
+
+
+def test_columns_of_known_rows_are_those_of_the_queries(ax):
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    known = frame[list("abdc")]
+    with pytest.raises(ValueError, match=r"known\[0\] must have the columns of X in their order"):
+        plotting.precision_recall({"Euclid": "sqeuclidean"}, frame, Y, ax, known=(known, Y))
+    plotting.precision_recall({"Euclid": "sqeuclidean"}, frame, Y, ax, known=(known.to_numpy(), Y))  # has no names
+
+
+def test_large_divergences_have_short_numbers(ax):
+    plotting.divergence_matrix("sqeuclidean", 1e6 * X, ax=ax)
+    bar = ax.get_figure().axes[1]
+    assert max(len(text.get_text()) for text in bar.get_yticklabels()) <= 7
+
+
+def test_fits_that_others_hold_are_shown(iris, ax):
+    X, y = iris
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    learner = PBDL(temperature=0.1, tol=0.5)
+    classifier = BregmanKNeighborsClassifier(learner).fit(frame, y)
+    plotting.convergence(classifier, ax)
+    assert ax.get_title() == f"certified gap {100 * classifier.learner_.gap_:.2g}%"
+    search = GridSearchCV(learner, {"alpha": [0.1]}, cv=2).fit(frame, y)
+    for holder, bounds in (
+        (classifier, classifier.learner_.feature_bounds_),
+        (search, search.best_estimator_.feature_bounds_),
+    ):
+        shown = plotting.feature_bounds(holder, ax=Figure().add_subplot())
+        names = [text.get_text() for text in shown.get_yticklabels()]
+        assert names == [list("abcd")[at] for at in np.argsort(-bounds, kind="stable")]

@@ -27,10 +27,12 @@ from bregnet import (
     BregmanKNeighborsRegressor,
     BregmanRanker,
     ConvexRegressor,
+    DCRegressor,
     DCRegressorCV,
     divergence,
     report,
 )
+from bregnet._report._numbers import table
 
 HOSTILE = "<script>document.title = 'run'</script>"
 FEATURES = [HOSTILE, "a & b", "$x^{", "_hidden", 'id="x" #000000', "\x00 \n null", "名前"]
@@ -286,6 +288,49 @@ def test_many_rows_are_thinned_and_the_page_says_so(monkeypatch):
     assert made.numbers["accuracy"] == np.mean((y[some][nearest].mean(1) > 0.5) == y[some])
 
 
+def test_a_baseline_of_the_same_class_is_shown(model, wine):
+    X, y = wine[2][:24], wine[3][:24]
+    other = PBDL(alpha=0.3, temperature=0.1, tol=0.5).fit(wine[0][:40], wine[1][:40])
+    found = report(model, X, y, baseline=other).numbers
+    assert list(found["retrieval"]) == ["PBDL", "PBDL, baseline"]
+    assert found["baseline_map"] == pytest.approx(other.score(X, y))
+    assert "baseline" not in report(model, X, y, baseline=model).numbers
+
+
+def test_rows_of_a_comparison_with_names_that_look_the_same_stay_apart():
+    found = table({"a\n": {"accuracy": 0.5}, "a": {"accuracy": 0.75}})
+    assert found.rows == [("a", [("0.500", False)]), ("a", [("0.750", True)])]
+
+
+def test_fewer_neighbours_than_five_are_counted():
+    made = report("sqeuclidean", [[0.0], [0.1], [1.0]], [0, 0, 1], baseline=None)
+    assert made.numbers["neighbours"] == 2
+    assert "2-NN accuracy" in made.html
+    assert "accuracy of 2 nearest neighbours" in made.html
+
+
+def test_regressions_of_one_row_and_of_many(monkeypatch):
+    monkeypatch.setattr("bregnet._report._subject.MOST_KNOWN", 10)
+    X = np.linspace(-1, 1, 20)[:, None]
+    regressor = DCRegressor(0.1, tol=0.5).fit(X, X[:, 0] ** 2)
+    one = report(regressor, X[:1], X[:1, 0]).numbers
+    assert one["r2"] is None
+    assert one["mean_absolute_error"] == pytest.approx(abs(regressor.predict(X[:1])[0] - X[0, 0]))
+    parts = regressor.function_
+    assert one["pieces"] == parts.convex.n_pieces + parts.concave.n_pieces
+    assert "10 of 20 rows are looked at, evenly spaced." in report(regressor, X, X[:, 0] ** 2).html
+    with pytest.raises(ValueError, match="y must be finite"):
+        report(regressor, X, np.full(20, np.nan))
+    with pytest.raises(TypeError, match="y must hold real numbers"):
+        report(regressor, X, ["a"] * 20)
+
+
+def test_columns_of_known_rows_are_those_of_the_queries():
+    frame = pandas.DataFrame(np.eye(4), columns=list("abcd"))
+    with pytest.raises(ValueError, match="X_known must have the columns of X in their order"):
+        report("sqeuclidean", frame, [0, 0, 1, 1], X_known=frame[list("abdc")], y_known=[0, 0, 1, 1])
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -405,3 +450,13 @@ def test_in_a_notebook_frame_nothing_runs(browser, made):
     assert page.title() == "notebook"
     assert told == []
     context.close()
+
+
+def test_features_of_a_regression_are_compared_in_unit_variance():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100, 2))
+    y = 3 * np.abs(X[:, 0]) + 0.3 * np.abs(X[:, 1])
+    apart = X * [1000.0, 0.001]
+    page = report(ConvexRegressor(0.001, tol=0.05).fit(apart, y), apart, y, feature_names=["much", "little"])
+    assert page.numbers["features_used"] == 2
+    assert page.html.index("largest first: much, little") > 0

@@ -45,13 +45,13 @@ def of_fit(subject: Subject) -> dict[str, Any]:
                 found[name] = float(chosen)
         if hasattr(fit, "best_score_"):
             found |= {"cross_validation_score": float(fit.best_score_), "cross_validation_fits": int(fit.n_fits_)}
-        found["features_used"] = n_used(fit.feature_bounds_)
+        found["features_used"] = n_used(subject.relevance)
     function = subject.by.divergence.generator if subject.by else getattr(subject.estimator, "function_", None)
     if function is not None:
         found["function"] = repr(function)
-    pieces = getattr(getattr(fit, "function_", function), "n_pieces", None)
+    pieces = n_pieces(getattr(fit, "function_", function))
     if pieces is not None:
-        found["pieces"] = int(pieces)
+        found["pieces"] = pieces
     if hasattr(fit, "threshold_"):
         found["threshold"] = float(fit.threshold_)
     found |= {"features": subject.rows.features.shape[1], "rows": subject.rows.n_given}
@@ -67,6 +67,13 @@ def of_fit(subject: Subject) -> dict[str, Any]:
         "scikit-learn": sklearn.__version__,
     }
     return found
+
+
+def n_pieces(function: Any) -> int | None:
+    """How many affine pieces a function has, both parts of a difference together; None where it has no such thing."""
+    parts = [getattr(function, name) for name in ("convex", "concave") if hasattr(function, name)] or [function]
+    counts = [int(part.n_pieces) for part in parts if hasattr(part, "n_pieces")]
+    return sum(counts) if counts else None
 
 
 def n_used(bounds: Any) -> int:
@@ -109,10 +116,11 @@ def retrieval(by: Measure, rows: Rows, known: Rows | None) -> Retrieval:
     return Retrieval(curve(by, rows.features, rows.targets, others), accuracy, distances, ids)
 
 
-def of_predictions(subject: Subject) -> dict[str, float]:
-    """How good the predictions of a regressor are."""
+def of_predictions(subject: Subject) -> dict[str, float | None]:
+    """How good the predictions of a regressor are; one row has no R^2."""
     found, targets = subject.predicted, subject.rows.targets
-    return {"r2": float(r2_score(targets, found)), "mean_absolute_error": float(mean_absolute_error(targets, found))}
+    r2 = float(r2_score(targets, found)) if len(targets) > 1 else None
+    return {"r2": r2, "mean_absolute_error": float(mean_absolute_error(targets, found))}
 
 
 @dataclass(frozen=True)
@@ -130,15 +138,15 @@ def table(given: Any) -> Table:
     """
     named = [(printable(name), values) for name, values in _named_rows(given)]
     columns = list(dict.fromkeys(column for _, values in named for column in values))
-    cells: dict[str, list[tuple[str, bool]]] = {name: [] for name, _ in named}
+    rows: list[tuple[str, list[tuple[str, bool]]]] = [(name, []) for name, _ in named]  # names may be equal by now
     for column in columns:
         numbers = [values[column] for _, values in named if _is_number(values.get(column))]
         less = any(word in column.lower() for word in LESS_IS_BETTER)
         best = (min if less else max)(numbers) if len(numbers) > 1 else None
-        for name, values in named:
+        for (_, values), (_, cells) in zip(named, rows, strict=True):
             value = values.get(column)
-            cells[name].append((shown(value), best is not None and _is_number(value) and value == best))
-    return Table([printable(column) for column in columns], list(cells.items()))
+            cells.append((shown(value), best is not None and _is_number(value) and value == best))
+    return Table([printable(column) for column in columns], rows)
 
 
 def _named_rows(given: Any) -> list[tuple[str, dict[str, Any]]]:

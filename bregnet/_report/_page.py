@@ -88,7 +88,8 @@ def report(
     """A page to look at: one HTML file with the certificate, pictures, examples and all figures of a fit.
 
     It needs no network and follows light and dark mode. Of more than 3000 rows (10,000 known ones), as many are looked
-    at that are evenly spaced in the order of the classes; the page says so.
+    at that are evenly spaced in the order of the classes; of more than 10,000 rows of a regression, as many evenly
+    spaced ones. The page says so.
 
     Parameters
     ----------
@@ -157,13 +158,13 @@ def _of_regression(subject: Subject) -> list[Section]:
 def _of_divergence(subject: Subject, numbers: dict[str, Any], baseline: Any) -> list[Section]:
     """The sections; retrieval is added to the numbers."""
     assert subject.by is not None
-    searched = subject.known or subject.rows
-    baselines = {name: by for name, by in baselines_of(baseline, searched.features).items() if name != subject.name}
+    baselines = baselines_of(baseline, subject)
     found: dict[str, Retrieval] = {
         name: numbers_of.retrieval(by, subject.rows, subject.known)
         for name, by in {subject.name: subject.by, **baselines}.items()
     }
-    numbers |= {"map": found[subject.name].curve.map, "accuracy": found[subject.name].accuracy}
+    ours = found[subject.name]
+    numbers |= {"map": ours.curve.map, "accuracy": ours.accuracy, "neighbours": ours.ids.shape[1]}
     best = max(baselines, key=lambda name: found[name].curve.map, default=None)
     if best is not None:
         numbers |= {"baseline": best, "baseline_map": found[best].curve.map, "baseline_accuracy": found[best].accuracy}
@@ -203,9 +204,10 @@ def _tiles(numbers: dict[str, Any]) -> list[tuple[str, str, str]]:
     baseline = numbers.get("baseline")
     if "map" in numbers:
         tiles.append(("mean average precision", numbers["map"], numbers.get("baseline_map")))
-        tiles.append(("5-NN accuracy", numbers["accuracy"], numbers.get("baseline_accuracy")))
-    if "r2" in numbers:
+        tiles.append((f"{numbers['neighbours']}-NN accuracy", numbers["accuracy"], numbers.get("baseline_accuracy")))
+    if numbers.get("r2") is not None:
         tiles.append(("R²", numbers["r2"], None))
+    if "mean_absolute_error" in numbers:
         tiles.append(("mean absolute error", numbers["mean_absolute_error"], None))
     shown = [
         (name, numbers_of.shown(value), "" if other is None else f"{baseline}: {numbers_of.shown(other)}")

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from bregnet import plotting
 from bregnet._notebook import percent
 from bregnet._report._figures import drawn
-from bregnet._report._numbers import N_NEIGHBOURS, Retrieval, Table, n_used, shown
+from bregnet._report._numbers import Retrieval, Table, n_used, shown
 from bregnet._report._subject import Subject
 from bregnet.plotting._fits import draw_predictions
 from bregnet.plotting._matrices import Shown, draw_map, draw_matrix, shown_divergences
@@ -99,14 +99,14 @@ def certificate(subject: Subject) -> Section:
 
 def features(subject: Subject) -> Section:
     """Which features matter."""
-    bounds = np.asarray(subject.fit.feature_bounds_)
+    bounds = subject.relevance
     used = n_used(bounds)
     names = [subject.feature_names[number] for number in np.argsort(-bounds, kind="stable")[:3]]
     svg = drawn(
         "features",
         "Relevance of the features",
         f"Bars of the largest slope in each feature, largest first: {', '.join(map(shown_name, names))}.",
-        lambda ax: plotting.feature_bounds(subject.fit, subject.feature_names, MOST_BARS, ax),
+        lambda ax: plotting.feature_bounds(subject.fit, subject.feature_names, MOST_BARS, ax, scales=subject.scales),
         (5.0, 1.0 + 0.2 * min(len(bounds), MOST_BARS)),
     )
     caption = f"{used} of {len(bounds)} features are used: their slope is more than 1% of the largest."
@@ -132,7 +132,8 @@ def precision(subject: Subject, found: dict[str, Retrieval], figures: Table) -> 
         f"Each of {len(rows.features):,} rows is a query against {searched}; rows of its class are relevant. A curve"
         " that stays high finds rows of the class first, to the last of them."
     )
-    caption = f"Mean average precision, and accuracy of {N_NEIGHBOURS} nearest neighbours"
+    k = found[subject.name].ids.shape[1]
+    caption = f"Mean average precision, and accuracy of {k} nearest {'neighbour' if k == 1 else 'neighbours'}"
     return Section("retrieval", "Retrieval", text, [Picture(Markup(svg), "")], figures, caption)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,23 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from bregnet import _validation as check
-from bregnet._arrays import Array, to_numpy
+from bregnet._arrays import Array
+from bregnet._notebook import held_fits
 from bregnet.admm.result import Result
 from bregnet.classical import SquaredEuclidean
 from bregnet.divergences import BregmanDivergence, divergence
 from bregnet.generators import Generator
-from bregnet.plotting._fits import feature_names_of
-from bregnet.plotting._shared import Measure, classes_of, label_array, measure, printable, rows_of, shown_rows
+from bregnet.plotting._fits import feature_names_of, predicted_by, targets_of
+from bregnet.plotting._shared import (
+    Measure,
+    classes_of,
+    label_array,
+    measure,
+    printable,
+    rows_of,
+    same_columns,
+    shown_rows,
+)
 
 MOST_QUERIES = 3000  # rows that are looked at
 MOST_KNOWN = 10_000
@@ -47,7 +57,7 @@ class Rows:
 
     @classmethod
     def some(cls, features: np.ndarray, targets: np.ndarray, most: int, *, by_class: bool) -> Rows:
-        """All of these, or evenly spaced ones in the order of their classes."""
+        """All of these, or evenly spaced ones, in the order of their classes or of the rows."""
         kept = np.sort(shown_rows(targets if by_class else None, len(features), most))
         return cls(features[kept], targets[kept], kept, len(features))
 
@@ -89,6 +99,16 @@ class Subject:
         """How the fit went."""
         return None if self.fit is None else self.fit.result_
 
+    @property
+    def scales(self) -> np.ndarray | None:
+        """What makes slopes comparable: the spread of the features, where slopes are in their units."""
+        return None if self.predicted is None else self.rows.features.std(0)
+
+    @property
+    def relevance(self) -> np.ndarray:
+        """The largest slope in each feature, for features of unit variance where the fit has these."""
+        return np.asarray(self.fit.feature_bounds_) * (1.0 if self.scales is None else self.scales)
+
 
 def subject_of(
     estimator: Any,
@@ -102,6 +122,7 @@ def subject_of(
     """Check the arguments of a report, and take apart pipelines and searches."""
     if (X_known is None) != (y_known is None):
         raise ValueError("X_known and y_known must be given together, got one of them")
+    same_columns("X_known", X_known, "X", X)
     if feature_names is None and hasattr(X, "columns"):
         feature_names = [str(name) for name in X.columns]
     estimator, X, X_known, feature_names = _last_step(estimator, X, X_known, feature_names)
@@ -109,7 +130,7 @@ def subject_of(
     if regression:
         check_is_fitted(estimator)
     by = None if regression else measure(estimator, "estimator")
-    fit = next((each for each in _inside(estimator) if isinstance(getattr(each, "result_", None), Result)), None)
+    fit = next((each for each in held_fits(estimator) if isinstance(getattr(each, "result_", None), Result)), None)
     n_features = getattr(estimator, "n_features_in_", None) if by is None else by.divergence.n_features
     features = rows_of("X", X, n_features, estimator)
     names: list[str] = []
@@ -117,8 +138,8 @@ def subject_of(
     if regression:
         if X_known is not None:
             raise ValueError("X_known and y_known must be None for a regression, got rows to search")
-        rows, known = _targets(features, y), None
-        predicted = np.asarray(to_numpy(estimator.predict(X)), dtype=np.float64)[rows.numbers]
+        rows = Rows.some(features, targets_of(y, len(features)), MOST_KNOWN, by_class=False)
+        known, predicted = None, predicted_by("estimator", estimator, X, len(features))[rows.numbers]
     else:
         others = None if X_known is None else rows_of("X_known", X_known, features.shape[1], estimator)
         rows, known, names = _labelled(features, y, others, y_known, class_names, getattr(fit, "classes_", None))
@@ -146,22 +167,6 @@ def _last_step(estimator: Any, X: Array, X_known: Array | None, names: Any) -> t
         if names is not None and len(names) != X.shape[1]:
             names = None  # they are of other features
     return _last_step(estimator[-1], X, X_known, names)
-
-
-def _inside(estimator: Any) -> Iterator[Any]:
-    """An estimator and the fits that it holds."""
-    yield estimator
-    for name in ("learner_", "best_estimator_"):
-        held = getattr(estimator, name, None)
-        if held is not None:
-            yield from _inside(held)
-
-
-def _targets(features: np.ndarray, y: Array) -> Rows:
-    targets = np.asarray(to_numpy(y), dtype=np.float64)
-    if targets.shape != (len(features),):
-        raise ValueError(f"y must have shape ({len(features)},), a target for each row, got {targets.shape}")
-    return Rows.some(features, targets, MOST_KNOWN, by_class=False)
 
 
 def _labelled(
@@ -198,8 +203,8 @@ def _class_names(given: Sequence[str] | Mapping[Any, str] | None, classes: np.nd
     return [str(name) for name in given]
 
 
-def baselines_of(given: Any, rows: np.ndarray) -> dict[str, Measure]:
-    """What to compare with, by name; the last is the one that pictures show.
+def baselines_of(given: Any, subject: Subject) -> dict[str, Measure]:
+    """What to compare with, by names that differ from the subject's; nothing where it is the subject itself.
 
     Where features have different scales, the squared Euclidean distance has a second row, for features of unit
     variance: without it, a learner that standardises would win by that alone.
@@ -207,7 +212,12 @@ def baselines_of(given: Any, rows: np.ndarray) -> dict[str, Measure]:
     if given is None:
         return {}
     if not (isinstance(given, str) and given == "sqeuclidean"):
-        return {_name(given): measure(given, "baseline")}
+        by = measure(given, "baseline")
+        if _is_subject(given, by, subject):
+            return {}
+        name = printable(_name(given))
+        return {f"{name}, baseline" if name == subject.name else name: by}
+    rows = (subject.known or subject.rows).features
     found = {"Euclid": Measure(divergence("sqeuclidean"))}
     spread = rows.std(0)
     used = spread[spread > 0]
@@ -215,6 +225,14 @@ def baselines_of(given: Any, rows: np.ndarray) -> dict[str, Measure]:
         weights = np.where(spread > 0, 1 / np.where(spread > 0, spread, 1) ** 2, 1.0)
         found["Euclid, unit variance"] = Measure(divergence(SquaredEuclidean(weights)))
     return found
+
+
+def _is_subject(given: Any, by: Measure, subject: Subject) -> bool:
+    """Whether a baseline is what the report is about: the same name, or the same function and side."""
+    assert subject.by is not None
+    if isinstance(given, str):
+        return isinstance(subject.estimator, str) and given == subject.estimator
+    return by.divergence.generator is subject.by.divergence.generator and by.side == subject.by.side
 
 
 def _name(given: Any) -> str:

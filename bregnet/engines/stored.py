@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bregnet._files import DAMAGE, UnreadableFileError, read_tensors, whole_folder, write_tensors
+from bregnet._files import DAMAGE, UnreadableFileError, digest, read_tensors, whole_folder, write_tensors
 from bregnet._states import generator_from, generator_state
 from bregnet.divergences import BregmanDivergence
 from bregnet.engines.cells import CellEngine
@@ -39,9 +40,11 @@ def write_index(
         tensors["centres"] = engine.centres
     with whole_folder(path, (TENSORS, LISTS)) as folder:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        write_tensors(folder / TENSORS, KIND, VERSION, header, tensors)
+        header["lists"] = None
         if isinstance(engine, CellEngine):
             engine.write_lists(folder / LISTS)
+            header["lists"] = _digest_of(folder / LISTS)
+        write_tensors(folder / TENSORS, KIND, VERSION, {**header, "digest": digest(header, tensors)}, tensors)
 
 
 def read_index(
@@ -53,6 +56,8 @@ def read_index(
         raise FileNotFoundError(f"path must be a folder written by save, got {str(path)!r} without {TENSORS}")
     header, tensors = read_tensors(file, KIND, VERSION, mmap=mmap)
     try:
+        if not mmap:  # what is mapped is not read before it is needed
+            _check_digests(header, tensors, path / LISTS)
         device = torch.device("cpu") if header["kind"] == "ivf" else device
         divergence = BregmanDivergence(generator_from(header["generator"], tensors))
         gallery = _gallery(divergence, header["side"], tensors, device, checked=not mmap)
@@ -60,6 +65,20 @@ def read_index(
     except DAMAGE as error:
         raise UnreadableFileError(f"{path} is not a {KIND} of bregnet, or was damaged: {error}") from error
     return header, divergence, gallery, engine
+
+
+def _digest_of(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_digests(header: dict[str, Any], tensors: dict[str, Tensor], lists: Path) -> None:
+    """Raise an error where the files are not as they were written."""
+    content = {name: value for name, value in header.items() if name not in ("digest", "holds", "version", "bregnet")}
+    if header["digest"] != digest(content, tensors):
+        raise ValueError("its contents do not have the checksum that was written with them")
+    if header["lists"] is not None and lists.is_file() and header["lists"] != _digest_of(lists):
+        raise ValueError(f"{lists.name} does not have the checksum that was written with it")
 
 
 def _gallery(

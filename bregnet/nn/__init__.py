@@ -8,6 +8,7 @@ its testers.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from bregnet.nn._knn import BregmanKNN
@@ -16,7 +17,9 @@ from bregnet.nn._max_affine import LearnableMaxAffine
 if TYPE_CHECKING:
     from bregnet.nn._distance import BregmanDistance
 
-__all__ = ["BregmanDistance", "BregmanKNN", "LearnableMaxAffine"]
+__all__ = ["BregmanKNN", "LearnableMaxAffine"]
+if find_spec("pytorch_metric_learning") is not None:  # else it is no member: asking for it says what is missing
+    __all__ += ["BregmanDistance"]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,9 +14,11 @@ from bregnet import _validation as check
 from bregnet.classical import Quadratic, _QuadraticForm
 from bregnet.functions import MaxAffine
 from bregnet.generators import Generator, GeneratorSum
+from bregnet.nn._others import agree, described, named
 from bregnet.nn._parts import Parts, generator_of
 
 BLOCK_ELEMENTS = 1 << 22  # of a block of divergences and what it is computed from
+EXTRA_STATE = "_extra_state"  # torch's own name
 ROUNDING_UNITS = 100  # divergences of so many units in the last place of what they are made of have two digits left
 
 
@@ -59,7 +61,8 @@ class LearnableMaxAffine(nn.Module):
     factor : Parameter of shape (n_features,) or (n_features, rank), or None
         W; a vector is a diagonal.
     others : Generator or None
-        g, which is not learned: parts of a sum that have no parameters here, such as Kullback-Leibler's.
+        g, which is not learned: parts of a sum that have no parameters here, such as Kullback-Leibler's. A state
+        has its description, and a module with another one refuses it.
 
     Examples
     --------
@@ -179,9 +182,39 @@ class LearnableMaxAffine(nn.Module):
             self.others = self.others.to(self.slopes.device).to(precision)
         return self
 
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Add what says which function is not learned, where there is one: plain modules have parameters only."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.others is not None:
+            destination[prefix + EXTRA_STATE] = described(self.others)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Refuse the parameters of a function with another part that is not learned."""
+        given = (state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        super()._load_from_state_dict(*given)
+        key, here = prefix + EXTRA_STATE, described(self.others)
+        if key in unexpected_keys:
+            unexpected_keys.remove(key)
+        if key in state_dict:
+            if not agree(here, state_dict[key]):
+                there, own = named(state_dict[key]), named(here)
+                error_msgs.append(f"{prefix}others must be as in the state, {there} with its parameters, got {own}")
+        elif here and strict:
+            missing_keys.append(key)
+
     def extra_repr(self) -> str:
         """What is shown between the brackets."""
-        level = f"{self.temperature.item():g}{'' if self.log_temperature is None else ' (learned)'}"
+        level = "unknown" if self.temperature.is_meta else f"{self.temperature.item():g}"
+        level += "" if self.log_temperature is None else " (learned)"
         parts = [f"{self.n_pieces} pieces, {self.n_features} features, temperature={level}"]
         if self.factor is not None:
             parts.append(f"factor={' x '.join(map(str, self.factor.shape))}")

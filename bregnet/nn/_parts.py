@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bregnet.classical import Quadratic, SquaredEuclidean
@@ -27,6 +28,8 @@ def generator_of(source: Any) -> Generator:
             found = getattr(fitted, name, None)
             if isinstance(found, Generator | BregmanDivergence):
                 return generator_of(found)
+    if hasattr(source, "fit") and hasattr(type(source), "get_params"):
+        check_is_fitted(source)
     raise TypeError(f"source must be {SOURCES}, got {source!r}")
 
 

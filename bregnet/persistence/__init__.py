@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from bregnet._files import DAMAGE, UnreadableFileError, read_tensors, whole_file, write_tensors
+from bregnet._files import DAMAGE, UnreadableFileError, digest, read_tensors, whole_file, write_tensors
 from bregnet._states import Tensors
 from bregnet.persistence._kinds import read_any, write_any
 
@@ -75,7 +69,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     """
     tensors = Tensors()
     content = {"state": write_any(ROOT, obj, tensors), "same": tensors.same}
-    header = {**content, "digest": _digest(content, tensors.stored)}
+    header = {**content, "digest": digest(content, tensors.stored)}
     with whole_file(Path(path)) as made:
         write_tensors(made, HOLDS, VERSION, header, tensors.stored)
 
@@ -136,7 +130,7 @@ def load_with_header(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]
     header, stored = read_tensors(path, HOLDS, VERSION, mmap=False)
     try:
         content = {name: header[name] for name in ("state", "same")}
-        if header["digest"] != _digest(content, stored):
+        if header["digest"] != digest(content, stored):
             raise ValueError("its contents do not have the checksum that was written with them")
         tensors = Tensors(stored, content["same"])
         found = read_any(ROOT, content["state"], tensors)
@@ -145,14 +139,3 @@ def load_with_header(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]
         what = f"no {error}" if isinstance(error, KeyError) else error
         raise UnreadableFileError(f"{path} is not a {HOLDS} of bregnet, or was damaged: {what}") from error
     return found, header
-
-
-def _digest(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """A checksum against accidents; it does not say who wrote the file."""
-    found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        if tensor.numel():
-            found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()

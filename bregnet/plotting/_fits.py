@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import is_regressor
 from sklearn.metrics import r2_score
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
-from bregnet._notebook import finite_looks, level_range, percent
+from bregnet._notebook import finite_looks, held_fits, level_range, percent
 from bregnet.admm.result import Result
 from bregnet.plotting._shared import NEUTRAL, axes, colour, legend, rows_of, shown_name
 
@@ -27,7 +30,8 @@ def convergence(fitted: Any, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     fitted : estimator or Result
-        A fitted estimator with a `result_`, such as :class:`bregnet.PBDL`, or its result.
+        A fitted estimator with a `result_`, such as :class:`bregnet.PBDL`, or its result; of an estimator that holds
+        such a one, as a search or a nearest-neighbour estimator does, that of the held one.
     ax : matplotlib.axes.Axes, default=None
         Where to draw; new axes of pyplot by default.
 
@@ -64,19 +68,30 @@ def convergence(fitted: Any, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def feature_bounds(fitted: Any, names: Sequence[str] | None = None, top: int = 20, ax: Axes | None = None) -> Axes:
+def feature_bounds(
+    fitted: Any,
+    names: Sequence[str] | None = None,
+    top: int = 20,
+    ax: Axes | None = None,
+    *,
+    scales: Array | None = None,
+) -> Axes:
     """Bars of `feature_bounds_`, largest first: the steepest slope in each feature, 0 where it is not used.
 
     Parameters
     ----------
     fitted : estimator
-        A fitted :class:`bregnet.PBDL`, a regressor, or a search for one.
+        A fitted :class:`bregnet.PBDL`, a regressor, or an estimator that holds one, as a search or a nearest-neighbour
+        estimator does.
     names : sequence of str, default=None
         Names of the features; those of the data frame it was fitted to by default, or else their numbers.
     top : int, default=20
         How many are shown at most.
     ax : matplotlib.axes.Axes, default=None
         Where to draw; new axes of pyplot by default.
+    scales : array of shape (n_features,), default=None
+        What slopes are multiplied by: the standard deviations of the features make those of a regressor, which are in
+        the units of the data, comparable.
 
     Returns
     -------
@@ -93,8 +108,9 @@ def feature_bounds(fitted: Any, names: Sequence[str] | None = None, top: int = 2
     >>> len(ax.patches)
     3
     """
-    bounds = bounds_of(fitted)
-    texts = feature_names_of(fitted, names, len(bounds))
+    bounds = bounds_of(fitted) * (1.0 if scales is None else rows_of("scales", np.atleast_2d(to_numpy(scales)))[0])
+    texts = feature_names_of(_named(fitted), names, len(bounds))
+    fitted = _holder(fitted, "feature_bounds_")
     order = np.argsort(-bounds, kind="stable")[: check.integer_at_least("top", top, 1)]
     ax = axes(ax)
     places = np.arange(len(order))
@@ -102,7 +118,11 @@ def feature_bounds(fitted: Any, names: Sequence[str] | None = None, top: int = 2
     ax.set_yticks(places, [shown_name(texts[number]) for number in order], parse_math=False)
     ax.set_ylim(len(order) - 0.4, -0.6)
     ax.set_xlim(left=0)
-    ax.set_xlabel("largest slope, features of unit variance" if _standardised(fitted) else "largest slope")
+    ax.set_xlabel(
+        "largest slope, features of unit variance"
+        if scales is not None or _in_unit_variance(fitted)
+        else "largest slope"
+    )
     left_out = len(bounds) - len(order)
     ax.set_title(f"{len(order)} largest of {len(bounds)} features" if left_out else "features by their largest slope")
     return ax
@@ -138,14 +158,36 @@ def predictions(fitted: Any, X: Array, y: Array, ax: Axes | None = None) -> Axes
     """
     if not hasattr(fitted, "predict"):
         raise TypeError(f"fitted must be a regressor, got {fitted!r}")
-    targets = np.asarray(to_numpy(y), dtype=np.float64)
     n_rows = len(rows_of("X", X))
-    if targets.shape != (n_rows,):
-        raise ValueError(f"y must have shape ({n_rows},), a target for each row, got {targets.shape}")
-    found = np.asarray(to_numpy(fitted.predict(X)), dtype=np.float64)
+    targets = targets_of(y, n_rows)
+    found = predicted_by("fitted", fitted, X, n_rows)
     ax = axes(ax)
     draw_predictions(targets, found, ax)
     return ax
+
+
+def targets_of(y: Array, n_rows: int) -> np.ndarray:
+    """A finite target for each row."""
+    try:
+        targets = np.asarray(to_numpy(y))
+        if targets.dtype.kind == "c":  # numpy would take the real parts
+            raise TypeError(f"dtype {targets.dtype}")
+        targets = targets.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"y must hold real numbers, the targets of a regression, got {error}") from None
+    if targets.shape != (n_rows,):
+        raise ValueError(f"y must have shape ({n_rows},), a target for each row, got {targets.shape}")
+    if not np.isfinite(targets).all():
+        raise ValueError("y must be finite, got NaN or infinity")
+    return targets
+
+
+def predicted_by(name: str, fitted: Any, X: Array, n_rows: int) -> np.ndarray:
+    """A number for each row."""
+    found = np.asarray(to_numpy(fitted.predict(X)))
+    if found.shape != (n_rows,) or found.dtype.kind not in "biuf" or not np.isfinite(found).all():
+        raise TypeError(f"{name} must predict a finite number for each of {n_rows} rows, got {fitted!r}")
+    return found.astype(np.float64)
 
 
 def draw_predictions(targets: np.ndarray, found: np.ndarray, ax: Axes) -> None:
@@ -160,8 +202,8 @@ def draw_predictions(targets: np.ndarray, found: np.ndarray, ax: Axes) -> None:
 
 
 def result_of(fitted: Any) -> Result:
-    """The result of an estimator, a search or itself."""
-    found = fitted if isinstance(fitted, Result) else getattr(fitted, "result_", None)
+    """The result of an estimator, of the one that it holds, or itself."""
+    found = fitted if isinstance(fitted, Result) else getattr(_holder(fitted, "result_"), "result_", None)
     if isinstance(found, Result):
         return found
     if hasattr(fitted, "fit") and hasattr(type(fitted), "get_params"):
@@ -170,13 +212,24 @@ def result_of(fitted: Any) -> Result:
 
 
 def bounds_of(fitted: Any) -> np.ndarray:
-    """The bounds of an estimator's features."""
-    found = getattr(fitted, "feature_bounds_", None)
+    """The bounds of the features of an estimator, or of the one that it holds."""
+    found = getattr(_holder(fitted, "feature_bounds_"), "feature_bounds_", None)
     if found is None:
         if hasattr(fitted, "fit") and hasattr(type(fitted), "get_params"):
             check_is_fitted(fitted)
         raise TypeError(f"fitted must be an estimator with feature_bounds_, such as PBDL, got {fitted!r}")
     return np.asarray(to_numpy(found), dtype=np.float64)
+
+
+def _holder(fitted: Any, name: str) -> Any:
+    """The first of an estimator and those that it holds with an attribute; itself where none has it."""
+    return next((each for each in held_fits(fitted) if hasattr(each, name)), fitted)
+
+
+def _named(fitted: Any) -> Any:
+    """Of an estimator and those that it holds, the innermost that has seen names; steps of a pipeline change them."""
+    inside = takewhile(lambda each: not isinstance(each, Pipeline), reversed(list(held_fits(fitted))))
+    return next((each for each in inside if hasattr(each, "feature_names_in_")), None)
 
 
 def feature_names_of(fitted: Any, names: Sequence[str] | None, n_features: int) -> list[str]:
@@ -185,11 +238,14 @@ def feature_names_of(fitted: Any, names: Sequence[str] | None, n_features: int) 
         names = getattr(fitted, "feature_names_in_", None)
     if names is None:
         return [f"feature {number}" for number in range(n_features)]
+    if isinstance(names, str):
+        raise TypeError(f"names must be a sequence of {n_features} names, got the text {names!r}")
     found = [str(name) for name in names]
-    if isinstance(names, str) or len(found) != n_features:
+    if len(found) != n_features:
         raise ValueError(f"names must have one entry for each of {n_features} features, got {len(found)}")
     return found
 
 
-def _standardised(fitted: Any) -> bool:
-    return bool(getattr(fitted, "standardize", False))
+def _in_unit_variance(fitted: Any) -> bool:
+    """Whether bounds are for features of unit variance: those of regressors are in the units of the data."""
+    return bool(getattr(fitted, "standardize", False)) and not is_regressor(fitted)

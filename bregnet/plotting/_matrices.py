@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 400  # that are shown
 HIGH_QUANTILE = 0.98  # of divergences: larger ones have its colour
+WRITTEN_OUT = 1e5  # numbers that are less
 MOST_TICKS = 26  # class names along an axis
 
 
@@ -114,8 +115,13 @@ def _image(ax: Axes, found: np.ndarray) -> None:
     image = ax.imshow(found, cmap="viridis", norm=norm, interpolation="nearest", aspect="equal")
     bar = ax.get_figure().colorbar(image, ax=ax, shrink=0.8, extend="max" if (found > highest).any() else "neither")  # type: ignore[union-attr]
     levels = [highest * share**2 for share in (0, 0.25, 0.5, 0.75, 1)]
-    bar.set_ticks(levels, labels=[f"{level:.2g}" if level < 100 else f"{level:,.0f}" for level in levels])
+    bar.set_ticks(levels, labels=[_shown_level(level) for level in levels])
     bar.outline.set_visible(False)
+
+
+def _shown_level(level: float) -> str:
+    """A number beside the scale, short: a long one would take the place of the matrix."""
+    return f"{level:,.0f}" if 100 <= level < WRITTEN_OUT else f"{level:.2g}"
 
 
 def _borders(ax: Axes, classes: np.ndarray, numbers: np.ndarray) -> None:

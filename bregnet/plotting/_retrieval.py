@@ -22,6 +22,7 @@ from bregnet.plotting._shared import (
     legend,
     measure,
     rows_of,
+    same_columns,
     shown_distance,
     shown_name,
 )
@@ -75,6 +76,8 @@ def precision_recall(
     """
     if not isinstance(divergences, Mapping) or not divergences:
         raise TypeError(f"divergences must be a dict of names and divergences, got {divergences!r}")
+    if isinstance(known, tuple | list) and len(known) == 2:
+        same_columns("known[0]", known[0], "X", X)
     found = {}
     for name, given in divergences.items():
         by = measure(given, f"divergences[{name!r}]")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bregnet._arrays import Array, to_numpy
+from bregnet._arrays import Array, refuse_strange, to_numpy
 from bregnet.divergences import NAMED, BregmanDivergence
 from bregnet.divergences import divergence as named_divergence
 from bregnet.generators import Generator
@@ -79,8 +79,12 @@ def rows_of(name: str, values: Array, n_features: int | None = None, fitted: Any
     """Finite rows in double precision, at least one; a data frame must have the columns of the fitted estimator."""
     if hasattr(fitted, "feature_names_in_") and hasattr(values, "columns"):
         validate_data(fitted, values, reset=False, skip_check_array=True)
+    refuse_strange(name, values)
     try:
-        rows = np.asarray(to_numpy(values), dtype=np.float64)
+        found = np.asarray(to_numpy(values))
+        if found.dtype.kind == "c":  # numpy would take the real parts
+            raise TypeError(f"dtype {found.dtype}")
+        rows = found.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must hold real numbers, got {type(values).__name__}: {error}") from None
     if rows.ndim != 2 or n_features not in (None, rows.shape[1]):
@@ -93,8 +97,20 @@ def rows_of(name: str, values: Array, n_features: int | None = None, fitted: Any
     return rows
 
 
+def same_columns(name: str, values: Any, name_before: str, before: Any) -> None:
+    """Check that two data frames have columns of the same names in the same order; other arrays have none."""
+    here, there = (list(getattr(frame, "columns", ())) for frame in (values, before))
+    named = [bool(names) and all(isinstance(each, str) for each in names) for names in (here, there)]
+    if all(named) and here != there:
+        raise ValueError(f"{name} must have the columns of {name_before} in their order, {there}, got {here}")
+
+
 def label_array(labels: Any) -> np.ndarray:
     """Labels as an array; strings that came as objects, as from data frames, as strings."""
+    if isinstance(labels, np.ma.MaskedArray) and np.ma.is_masked(labels):
+        labels = labels.tolist()  # None where it is masked
+    if isinstance(labels, list | tuple) and any(map(_is_missing, labels)):
+        return np.asarray(labels, dtype=object)  # numpy would make a string of a missing one among strings
     values = np.asarray(to_numpy(labels))
     strings = values.dtype == object and values.ndim == 1 and all(isinstance(each, str) for each in values)
     return values.astype(np.str_) if strings else values
@@ -105,11 +121,26 @@ def classes_of(name: str, labels: Any, n_rows: int) -> tuple[np.ndarray, np.ndar
     values = label_array(labels)
     if values.shape != (n_rows,):
         raise ValueError(f"{name} must have shape ({n_rows},), a label for each row, got {values.shape}")
+    _refuse_missing(name, values)
     try:
         classes, numbers = np.unique(values, return_inverse=True)
     except TypeError as error:
         raise TypeError(f"{name} must hold labels of one kind, got an array where {error}") from None
     return classes, numbers
+
+
+def _refuse_missing(name: str, values: np.ndarray) -> None:
+    """Raise an error for rows without a label: they would make up a class."""
+    n_missing = sum(map(_is_missing, values)) if values.dtype == object else int((values != values).sum())
+    if n_missing:
+        raise ValueError(f"{name} must have a label for each row, got none in {n_missing} of {len(values)} rows")
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether it is None, NaN, or what pandas has in their place."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating | np.datetime64) and bool(value != value)
 
 
 def shown_rows(classes: np.ndarray | None, n_rows: int, most: int) -> np.ndarray:
