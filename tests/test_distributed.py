@@ -62,6 +62,7 @@ def test_a_rank_without_tight_points_has_its_part_in_polishing(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@SLOW
 def test_ranks_that_differ_are_told(tmp_path):
     done = run("ConvexRegressor", tmp_path / "out", "--differ", n_processes=2)
     assert done.returncode != 0

@@ -7,11 +7,12 @@ import torch
 from bregnet import PBDL, ConvexRegressor, DCRegressor
 from bregnet.admm.growth import known_places
 from tests.scale_jobs import data
+from tests.selecting import some_slow
 
 quiet = pytest.mark.filterwarnings("ignore:.*not converged:sklearn.exceptions.ConvergenceWarning")
 
 
-@pytest.mark.parametrize("n_pieces", [None, 20])
+@pytest.mark.parametrize("n_pieces", some_slow([None, 20], always=[20]))
 @pytest.mark.parametrize(
     ("learner", "kind"), [(ConvexRegressor, "ConvexRegressor"), (DCRegressor, "DCRegressor"), (PBDL, "PBDL")]
 )

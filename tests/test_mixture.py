@@ -227,7 +227,7 @@ def test_the_fit_is_a_maximum_of_the_likelihood(concentration):
 
 
 @every_generator
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_the_likelihood_never_decreases(name, seed):
     rng = np.random.default_rng(seed)
     D, X = BregmanDivergence(GENERATORS[name](rng)), moved(name, positive(seed=seed), seed)

@@ -20,6 +20,7 @@ from bregnet.persistence._kinds import KINDS
 from tests import make_model_files
 from tests.make_model_files import EXPECTED, FOLDER, LABELS, QUERIES, ROWS, TARGETS, answers
 from tests.mutations import Parts, mutated
+from tests.selecting import some_slow
 
 FILES = sorted(FOLDER.glob("*/*.bregnet"))
 WHOLE = {path: path.read_bytes() for path in FILES}
@@ -138,7 +139,7 @@ def works(model, rng):
 
 
 class TestMutants:
-    @pytest.mark.parametrize("chunk", range(CHUNKS))
+    @pytest.mark.parametrize("chunk", some_slow(range(CHUNKS), always=(0, 1, 2)))
     def test_are_refused_or_work(self, tmp_path, chunk):
         path, n_read, n_refused = tmp_path / "mutant", 0, 0
         for seed in range(chunk, MUTANTS, CHUNKS):

@@ -26,6 +26,7 @@ from bregnet import (
 )
 from bregnet._path import Plan, Row, Split, Track, Watcher, best_row, between, follow, rows_of
 from bregnet.metrics import mean_average_precision, retrieval_auc
+from tests.selecting import some_slow
 
 FOLDS = KFold(3, shuffle=True, random_state=0)
 
@@ -192,7 +193,7 @@ def same_results(one, other):
     assert one.alpha_ == other.alpha_
 
 
-@pytest.mark.parametrize("early_stopping", [True, False])
+@pytest.mark.parametrize("early_stopping", some_slow([True, False], always=[True]))
 def test_results_do_not_depend_on_the_number_of_jobs(early_stopping):
     X, y = wave()
     search = DCRegressorCV([0.1, 0.01], cv=FOLDS, early_stopping=early_stopping, refinements=1, ensemble=True)
