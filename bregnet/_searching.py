@@ -143,7 +143,7 @@ class NeighborSearcher(DivergenceSearcher):
         divergences, ids = self.index_.search(queries, count + alone)
         if alone:
             divergences, ids = to_numpy(divergences), to_numpy(ids)
-            others = _but_own(ids)
+            others = but_own(ids, np.arange(len(ids)))
             divergences, ids = divergences[others].reshape(-1, count), ids[others].reshape(-1, count)
         return (divergences, ids) if both else ids
 
@@ -335,9 +335,9 @@ def _inverse(divergences: np.ndarray) -> np.ndarray:
     return np.divide(nearest, divergences, out=at_zero, where=nearest > 0)
 
 
-def _but_own(ids: np.ndarray) -> np.ndarray:
-    """Places (n, k + 1) of row i's neighbours other than i: k in each row."""
-    own = ids == np.arange(len(ids))[:, None]
+def but_own(ids: Any, rows: Any) -> Any:
+    """Places (n, k + 1) of the neighbours of rows other than themselves, of arrays or tensors: k in each row."""
+    own = ids == rows[:, None]
     # Of more than k duplicates, those with the least numbers are found: without the last, they are the k nearest.
     own[~own.any(1), -1] = True
     return ~own

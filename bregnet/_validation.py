@@ -161,6 +161,12 @@ def validate_data(estimator: Any, *arrays: Any, **checks: Any) -> Any:
         return validation.validate_data(estimator, *arrays, **checks)
 
 
+def fitted_if_estimator(given: Any) -> None:
+    """Raise scikit-learn's error for an estimator that is not fitted; anything else is for the caller to judge."""
+    if hasattr(given, "fit") and hasattr(type(given), "get_params"):
+        validation.check_is_fitted(given)
+
+
 def rows_of(estimator: Any, name: str, values: Any, **checks: Any) -> Any:
     """Rows for a fitted estimator, checked by scikit-learn, which calls every argument X."""
     try:

@@ -48,13 +48,12 @@ def cluster(
     import csv
 
     import numpy as np
-    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     from bregnet.cli._data import Columns
     from bregnet.cli._models import Model
     from bregnet.cli._output import check_outputs, tell, warnings_as_lines, writing
+    from bregnet.cli._scores import agreement
     from bregnet.clustering import BregmanKMeans
-    from bregnet.metrics import purity
     from bregnet.persistence import save
 
     check_outputs(saved, stream=output)
@@ -76,6 +75,5 @@ def cluster(
     sizes = ", ".join(map(str, np.bincount(found, minlength=k)))
     tell(f"{k} clusters of {sizes} rows, inertia {means.inertia_:.6g}", quiet=quiet)
     if rows.y is not None:
-        mutual, rand = normalized_mutual_info_score(rows.y, found), adjusted_rand_score(rows.y, found)
-        agreement = f"NMI {mutual:.3f}, adjusted Rand {rand:.3f}, purity {purity(rows.y, found):.3f}"
-        tell(f"agreement with {target!r}: {agreement}", quiet=quiet)
+        said = "NMI {nmi:.3f}, adjusted Rand {rand:.3f}, purity {purity:.3f}".format(**agreement(rows.y, found))
+        tell(f"agreement with {target!r}: {said}", quiet=quiet)

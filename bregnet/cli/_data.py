@@ -213,6 +213,8 @@ def _keep_words(table: Any, source: Any, labels: list[str]) -> None:
     import pandas as pd
     from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
+    # numbers may be codes, and what is missing may be a word; other columns are what is written there
+    labels = [name for name in labels if is_integer_dtype(table[name].dtype) or table[name].isna().any()]
     if not labels:
         return
     if isinstance(source, io.BytesIO):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bregnet._notebook import held_fits
 from bregnet._version import __version__
 from bregnet.cli._models import Model
 from bregnet.functions import DifferenceOfConvex, MaxAffine
@@ -21,7 +22,7 @@ def describe(model: Model) -> dict[str, Any]:
     """All that is known; what does not apply is left out."""
     obj, divergence = model.holds, model.divergence
     function = getattr(obj, "function_", obj) if divergence is None else divergence.generator
-    fit = next((each for each in (obj, getattr(obj, "learner_", None)) if hasattr(each, "result_")), None)
+    fit = next((each for each in held_fits(obj) if hasattr(each, "result_")), None)
     classes = getattr(obj, "classes_", None)
     found: dict[str, Any] = {
         "kind": model.kind,

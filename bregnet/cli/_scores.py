@@ -107,9 +107,16 @@ def _scores(
     return {
         "accuracy": float(neighbours.score(None if known is None else X, y)),
         **_retrieval(divergence, X, y, known),
-        "nmi": float(normalized_mutual_info_score(y, found)),
-        "rand": float(adjusted_rand_score(y, found)),
-        "purity": metrics.purity(y, found),
+        **agreement(y, found),
+    }
+
+
+def agreement(y: Any, clusters: Any) -> dict[str, float]:
+    """How clusters agree with known classes."""
+    return {
+        "nmi": float(normalized_mutual_info_score(y, clusters)),
+        "rand": float(adjusted_rand_score(y, clusters)),
+        "purity": metrics.purity(y, clusters),
     }
 
 

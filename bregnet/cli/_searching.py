@@ -13,6 +13,7 @@ import click
 import numpy as np
 from tqdm import tqdm
 
+from bregnet._searching import but_own
 from bregnet.cli._data import Columns, Data
 from bregnet.cli._models import Model, plain
 from bregnet.cli._options import STANDARD
@@ -99,7 +100,7 @@ def neighbours(wanted: Plan, *, quiet: bool) -> Iterator[tuple[Any, int, Any, fl
             found = wanted.index.search(wanted.queries[rows], wanted.k + wanted.alone, progress=False)
             divergences, ids = (np.asarray(each) for each in found)
             if wanted.alone:
-                others = _but_own(ids, rows)
+                others = but_own(ids, rows)
                 divergences, ids = (each[others].reshape(-1, wanted.k) for each in (divergences, ids))
             called = rows if wanted.query_names is None else wanted.query_names[rows]
             items = ids if wanted.item_names is None else wanted.item_names[ids]
@@ -107,13 +108,6 @@ def neighbours(wanted: Plan, *, quiet: bool) -> Iterator[tuple[Any, int, Any, fl
                 for rank, (item, value) in enumerate(zip(near, values, strict=True), start=1):
                     yield query, rank, item, value
             bar.update(len(rows))
-
-
-def _but_own(ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Places of neighbours other than the row itself: the last is left out where many duplicates hide the row."""
-    own = ids == rows[:, None]
-    own[~own.any(1), -1] = True
-    return ~own
 
 
 def write(found: Iterable[tuple[Any, int, Any, float]], output: Path | None, *, as_lines: bool, quiet: bool) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bregnet import _validation as check
+from bregnet._searching import but_own
 from bregnet.divergences import BregmanDivergence
 from bregnet.index import BregmanIndex
 from bregnet.nn._max_affine import LearnableMaxAffine
@@ -82,9 +83,8 @@ class BregmanKNN:
         divergences, ids = (torch.as_tensor(part) for part in index.search(query, k + bool(ref_includes_query)))
         if not ref_includes_query:
             return divergences, ids
-        own = ids == torch.arange(len(ids), device=ids.device)[:, None]
-        own[~own.any(1), -1] = True  # so many duplicates that a row is not among the nearest of itself
-        return divergences[~own].reshape(len(ids), k), ids[~own].reshape(len(ids), k)
+        others = but_own(ids, torch.arange(len(ids), device=ids.device))
+        return divergences[others].reshape(len(ids), k), ids[others].reshape(len(ids), k)
 
     def train(self, embeddings: Tensor) -> None:
         """Search these references from now on.

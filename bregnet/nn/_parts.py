@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from bregnet import _validation as check
 from bregnet.classical import Quadratic, SquaredEuclidean
 from bregnet.divergences import BregmanDivergence, divergence
 from bregnet.functions import MaxAffine
@@ -28,8 +28,7 @@ def generator_of(source: Any) -> Generator:
             found = getattr(fitted, name, None)
             if isinstance(found, Generator | BregmanDivergence):
                 return generator_of(found)
-    if hasattr(source, "fit") and hasattr(type(source), "get_params"):
-        check_is_fitted(source)
+    check.fitted_if_estimator(source)
     raise TypeError(f"source must be {SOURCES}, got {source!r}")
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.base import is_regressor
 from sklearn.metrics import r2_score
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted
 
 from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
@@ -206,8 +205,7 @@ def result_of(fitted: Any) -> Result:
     found = fitted if isinstance(fitted, Result) else getattr(_holder(fitted, "result_"), "result_", None)
     if isinstance(found, Result):
         return found
-    if hasattr(fitted, "fit") and hasattr(type(fitted), "get_params"):
-        check_is_fitted(fitted)
+    check.fitted_if_estimator(fitted)
     raise TypeError(f"fitted must be an estimator with a result_, such as PBDL, or a Result, got {fitted!r}")
 
 
@@ -215,8 +213,7 @@ def bounds_of(fitted: Any) -> np.ndarray:
     """The bounds of the features of an estimator, or of the one that it holds."""
     found = getattr(_holder(fitted, "feature_bounds_"), "feature_bounds_", None)
     if found is None:
-        if hasattr(fitted, "fit") and hasattr(type(fitted), "get_params"):
-            check_is_fitted(fitted)
+        check.fitted_if_estimator(fitted)
         raise TypeError(f"fitted must be an estimator with feature_bounds_, such as PBDL, got {fitted!r}")
     return np.asarray(to_numpy(found), dtype=np.float64)
 

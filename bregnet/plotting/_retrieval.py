@@ -10,6 +10,7 @@ import numpy as np
 
 from bregnet import _validation as check
 from bregnet._arrays import Array
+from bregnet._searching import but_own
 from bregnet.index import BregmanIndex
 from bregnet.metrics import mean_average_precision
 from bregnet.plotting._shared import (
@@ -255,6 +256,5 @@ def nearest(
     distances, ids = map(np.asarray, index.search(rows[asked], k + alone, progress=False))
     if not alone:
         return distances, ids
-    others = ids != asked[:, None]
-    others[others.all(1), -1] = False  # equal rows may hide the query: then the last is one too many
+    others = but_own(ids, asked)
     return distances[others].reshape(-1, k), ids[others].reshape(-1, k)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
+from bregnet import _validation as check
 from bregnet._arrays import Array, refuse_strange, to_numpy
 from bregnet.divergences import NAMED, BregmanDivergence
 from bregnet.divergences import divergence as named_divergence
@@ -67,8 +68,7 @@ def measure(given: Any, name: str = "divergence") -> Measure:
     if isinstance(found, BregmanDivergence):
         side = getattr(holder, "side", "right")
         return Measure(found, side if side in ("right", "left") else "right")
-    if hasattr(given, "fit") and hasattr(type(given), "get_params"):
-        check_is_fitted(given)
+    check.fitted_if_estimator(given)
     raise TypeError(
         f"{name} must be a BregmanDivergence, a generator, one of {', '.join(map(repr, NAMED))} or a fitted estimator"
         f" with a divergence_, got {given!r}"
