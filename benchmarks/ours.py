@@ -6,27 +6,15 @@ import time
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import KFold
+from sklearn.metrics import r2_score
 
-from benchmarks import votes
+from benchmarks import averages, votes
 from benchmarks.data import Inner
 from benchmarks.rows import Outcome
-from bregnet import PBDL, PBDLCV, BregmanKNeighborsClassifier, DCRegressor, DCRegressorCV
+from bregnet import PBDL, PBDLCV, BregmanKNeighborsClassifier
 from bregnet.datasets import Fold
 
 N_NEIGHBORS = 5
-PIECES_OF_OWN_SPLIT = 300  # where the rows to come differ from those seen, few pieces vary less
-PIECES = ((2000, None), (4000, 1000))  # elsewhere a piece per point up to so many points, fewer beyond,
-LEAST_PIECES = 300  # and so many for the largest sets
-FEW_ROWS = 1200  # beyond, the mean of fits that leave folds out gains nothing,
-FEWER_FOLDS = 3  # and so many folds are enough to choose by, where rows come shuffled
-REGRESSION: dict[str, Any] = {
-    "alphas": (0.3, 0.03, 0.003, 0.0003),
-    "refinements": 1,
-    "temperatures": (0.0, 0.1, 0.2),
-    "clip": True,
-    "max_iter": 400,
-}
 ONE_DIVERGENCE: dict[str, Any] = {
     "refinements": 1,
     "temperatures": (0.0, 0.1, 0.3, 1.0),
@@ -35,44 +23,28 @@ ONE_DIVERGENCE: dict[str, Any] = {
     "tol": 0.05,
 }
 SETTINGS: dict[str, Any] = {
-    "regression": {
-        **REGRESSION,
-        "pieces": (PIECES_OF_OWN_SPLIT, PIECES, LEAST_PIECES),
-        "folds": (FEW_ROWS, FEWER_FOLDS),
-    },
+    "regression": averages.SETTINGS,
     "classification": votes.SETTINGS,
     "one divergence": {**ONE_DIVERGENCE, "neighbours": N_NEIGHBORS},
 }
 
 
 def regression(fold: Fold, inner: Inner, quick: bool, *, own_split: bool = False) -> Outcome:
-    """DC regression: alpha, temperature and the number of iterations chosen inside the training part."""
-    few = len(fold.X) <= FEW_ROWS
-    if not (few or own_split):
-        inner = KFold(FEWER_FOLDS)
-    n_pieces = _n_pieces(len(fold.X), own_split)
-    model = DCRegressorCV(cv=inner, n_pieces=n_pieces, ensemble=few, random_state=0, **REGRESSION)
-    if quick:
-        model.set_params(alphas=(0.1, 0.001), refinements=0)
-    DCRegressor(max_iter=25, tol=1.0).fit(fold.X[:20], fold.y[:20])  # compiled before the clock starts
-    began = time.perf_counter()
-    model.fit(fold.X, fold.y)
-    seconds = time.perf_counter() - began
-    best = model.best_estimator_
+    """Averages of DC regressions, everything chosen inside the training part."""
+    found, seconds = averages.timed(fold, inner, quick, own_split=own_split)
+    kept = [search for search, keep in zip(found.searches, found.kept, strict=True) if keep]
+    best = max(kept, key=lambda search: search.best_score_)
     extra = {
-        "alpha": model.alpha_,
-        "temperature": model.temperature_,
-        "iterations": model.n_iter_,
-        "fits": model.n_fits_ + model.n_splits_ * few + 1,
-        "one_fit": float(best.score(fold.X_test, fold.y_test)),
+        "alpha": best.alpha_,
+        "temperature": best.temperature_,
+        "iterations": best.n_iter_,
+        "fits": sum(search.n_fits_ for search in found.searches) + averages.N_AVERAGED * len(kept),
+        "kept": found.kept,
+        "inner": [search.best_score_ for search in found.searches],
+        "one_fit": float(r2_score(fold.y_test, found.one_fit)),
     }
-    return Outcome(float(model.score(fold.X_test, fold.y_test)), best.result_.seconds, seconds, model.gap_, extra)
-
-
-def _n_pieces(n_rows: int, own_split: bool) -> int | None:
-    if own_split:
-        return min(PIECES_OF_OWN_SPLIT, n_rows)
-    return next((pieces for most, pieces in PIECES if n_rows <= most), LEAST_PIECES)
+    score, gap = float(r2_score(fold.y_test, found.predicted)), max(search.gap_ for search in kept)
+    return Outcome(score, best.result_.seconds, seconds, gap, extra)
 
 
 def classification(fold: Fold, inner: Inner, quick: bool) -> Outcome:

@@ -122,8 +122,10 @@ def _scores(store: Store, table: int, rows: Sequence[FoldRow], quick: bool, titl
                 cells[method] = 100 * _mean(done, "score")
             if done and method == method_with_alpha:
                 cells |= {"gap": _mean(done, "gap"), "alpha": _span(done, "alpha")}
+                cells |= {"one fit": 100 * _mean([each["extra"] for each in done], "one_fit")} if table == 3 else {}
         filled.append(cells)
     papers, own = tuple(rows[0].scores), table_methods(table)
+    own = ("ours", "one fit", *own[1:]) if table == 3 else own
     columns = {**_head(rows), **dict.fromkeys((*papers, *own), ".1f"), "gap": ".1%", "alpha": "16"}
     trees = ["ours", "forest", "xgboost"]
     counts = [

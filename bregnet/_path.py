@@ -18,6 +18,7 @@ from sklearn.base import clone
 from tqdm.auto import tqdm
 
 from bregnet._estimator import SolverEstimator
+from bregnet._members import Member, averaged
 from bregnet.admm.kernels import single_threaded_torch
 from bregnet.admm.result import Check
 
@@ -49,6 +50,8 @@ class Plan:
         Whether fits end when their score does not rise any more, rather than when their gap is closed.
     relative : bool
         Whether an improvement is measured by the size of the score, which is in the units of y, say.
+    members : tuple of Member
+        The fits whose mean is scored, and used; one with the estimator's own seed and all features is a plain fit.
     """
 
     estimator: SolverEstimator
@@ -58,22 +61,32 @@ class Plan:
     temperatures: tuple[float, ...]
     early_stopping: bool
     relative: bool = False
+    members: tuple[Member, ...] = (Member(),)
 
     def enough(self, score: float) -> float:
         """What a score must exceed to be an improvement on this one."""
         return score + IMPROVEMENT * (abs(score) if self.relative and math.isfinite(score) else 1.0)
 
-    def fresh(self, n_rows: int) -> Any:
-        """A clone for so many rows, which may be fewer than the pieces asked for."""
+    def fresh(self, n_rows: int, member: Member) -> Any:
+        """A clone for the features of a member and so many rows, which may be fewer than the pieces asked for."""
         estimator = clone(self.estimator)
         if isinstance(estimator.n_pieces, Integral):
             estimator.n_pieces = min(estimator.n_pieces, n_rows)
+        if member.seed is not None:
+            estimator.random_state = member.seed
+        signs: Any = getattr(estimator, "monotone", None)
+        if member.columns is not None and np.ndim(signs):
+            estimator.set_params(monotone=np.asarray(signs)[member.columns])
         return estimator
+
+    def widened(self, fitted: Any, member: Member) -> Any:
+        """An estimator of all features from that of a member."""
+        return member.widened(fitted, self.X.shape[1])
 
 
 @dataclass(frozen=True)
 class Track:
-    """One fit and its scores on held-out rows.
+    """One fit, or the mean of several, and its scores on held-out rows.
 
     Attributes
     ----------
@@ -81,7 +94,7 @@ class Track:
         When it was looked at, ascending: once at the end without early stopping.
     scores : ndarray of shape (n_looks, n_temperatures)
     n_iter, gap, seconds
-        Of the fit.
+        Of the fit; the largest of several, and the seconds of all.
     """
 
     iterations: tuple[int, ...]
@@ -90,20 +103,27 @@ class Track:
     gap: float
     seconds: float
 
+    def latest(self, iteration: Any) -> Any:
+        """The number of the last look after so many iterations, or that of the first where there was none yet."""
+        return np.clip(np.searchsorted(self.iterations, iteration, side="right") - 1, 0, None)
+
     def at(self, iterations: Sequence[int]) -> np.ndarray:
         """Scores after so many iterations, (len(iterations), n_temperatures); beyond the last look they stay."""
-        looks = np.searchsorted(self.iterations, iterations, side="right") - 1
-        return self.scores[np.clip(looks, 0, None)]
+        return self.scores[self.latest(iterations)]
 
 
 class Watcher:
-    """Looks at the scores of a fit; with early stopping at every check, ending it when they do not rise any more."""
+    """Looks at the scores of a fit; with early stopping at every check, ending it when they do not rise any more.
 
-    def __init__(self, plan: Plan, split: Split) -> None:
-        self._plan, self._split = plan, split
+    Where several fits are averaged it keeps what it has seen: an estimator for each look and temperature.
+    """
+
+    def __init__(self, plan: Plan, split: Split, member: Member) -> None:
+        self._plan, self._split, self._member = plan, split, member
         self.tight_from = math.inf if plan.early_stopping else 0.0
         self.iterations: list[int] = []
         self.scores: list[list[float]] = []
+        self.seen: list[list[Any]] = []
         self._best, self._best_at = -math.inf, 0
         self._objective = math.inf
         self._latest: tuple[int, Callable[[float], Any]] | None = None
@@ -121,11 +141,24 @@ class Watcher:
         if self._latest is None:  # solved before the first check
             return
         iteration, view = self._latest
-        self.iterations.append(iteration)
-        self.scores.append([self._plan.score(view(t), self._split) for t in self._plan.temperatures])
+        self._take_in(iteration, [view(temperature) for temperature in self._plan.temperatures])
         best = max((score for score in self.scores[-1] if not math.isnan(score)), default=-math.inf)
         if best > self._plan.enough(self._best):
             self._best, self._best_at = best, iteration
+
+    def finish(self, fitted: Any) -> None:
+        """See to it that there is a look at a fit that has ended, be it before the first check."""
+        if not self._plan.early_stopping:
+            self.look()
+        if not self.scores:
+            self._take_in(1, [fitted] * len(self._plan.temperatures))
+
+    def _take_in(self, iteration: int, views: list[Any]) -> None:
+        views = [self._plan.widened(view, self._member) for view in views]
+        self.iterations.append(iteration)
+        self.scores.append([self._plan.score(view, self._split) for view in views])
+        if len(self._plan.members) > 1:
+            self.seen.append(views)
 
 
 class Silent:
@@ -151,26 +184,44 @@ class StopAfter:
 
 
 def follow(plan: Plan, split: Split, alphas: Sequence[float]) -> list[Track]:
-    """Fit the training rows of a fold for each alpha, and score the fits on its test rows.
+    """Fit the training rows of a fold for each alpha, and score the fits, or their mean, on its test rows."""
+    paths = [_follow(plan, split, alphas, member) for member in plan.members]
+    if len(paths) == 1:
+        return [track for track, _ in paths[0]]
+    return [_joined(plan, split, fits) for fits in zip(*paths, strict=True)]
+
+
+def _follow(plan: Plan, split: Split, alphas: Sequence[float], member: Member) -> list[tuple[Track, Watcher]]:
+    """The fits of one member.
 
     Without early stopping, fits go on from one alpha to the next. With it they start anew: how far a fit has come from
     rest regularises it, and a start from another's end is a start from where that one began to overfit.
     """
-    X, y = plan.X[split.train], plan.y[split.train]
-    estimator = plan.fresh(len(X)).set_params(warm_start=not plan.early_stopping)
-    tracks = []
+    X, y = member.of(plan.X[split.train]), plan.y[split.train]
+    estimator = plan.fresh(len(X), member).set_params(warm_start=not plan.early_stopping)
+    found = []
     for alpha in alphas:
-        estimator._watch = watcher = Watcher(plan, split)
+        estimator._watch = watcher = Watcher(plan, split, member)
         began = time.perf_counter()
         estimator.set_params(alpha=alpha).fit(X, y)
         seconds = time.perf_counter() - began
-        if not plan.early_stopping:
-            watcher.look()
-        if not watcher.scores:
-            watcher.iterations, watcher.scores = [1], [[plan.score(estimator, split)] * len(plan.temperatures)]
+        watcher.finish(estimator)
         scores = np.array(watcher.scores)
-        tracks.append(Track(tuple(watcher.iterations), scores, estimator.n_iter_, estimator.gap_, seconds))
-    return tracks
+        track = Track(tuple(watcher.iterations), scores, estimator.n_iter_, estimator.gap_, seconds)
+        found.append((track, watcher))
+    return found
+
+
+def _joined(plan: Plan, split: Split, fits: Sequence[tuple[Track, Watcher]]) -> Track:
+    """One track for the mean of several fits; those that have ended stay as they were."""
+    tracks = [track for track, _ in fits]
+    looks = sorted({iteration for track in tracks for iteration in track.iterations})
+    scores = []
+    for look in looks:
+        views = [watcher.seen[track.latest(look)] for track, watcher in fits]  # (members, temperatures)
+        scores.append([plan.score(averaged(each), split) for each in zip(*views, strict=True)])
+    n_iter, gap = max(track.n_iter for track in tracks), max(track.gap for track in tracks)
+    return Track(tuple(looks), np.array(scores), n_iter, gap, sum(track.seconds for track in tracks))
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from sklearn.utils import check_random_state
 from bregnet import _validation as check
 from bregnet._arrays import Array
 from bregnet._estimator import SolverEstimator
+from bregnet._members import Member, averaged
 from bregnet._notebook import EstimatorCard
-from bregnet._path import Plan, Row, Search, Silent, Split, StopAfter, best_row
+from bregnet._path import Plan, Row, Search, Silent, Split, StopAfter, best_row, side_by_side
 
 ALPHAS = (1.0, 0.1, 0.01, 0.001, 0.0001)  # the coarse grid
 CHOSEN_HERE = {  # not by the user
@@ -63,15 +64,21 @@ class SearchCV(EstimatorCard, BaseEstimator, ABC):
             seed = int(check_random_state(seed).randint(2**31 - 1))
         return self._searched(random_state=seed, **{name: own[name] for name in names})
 
+    def _members(self, estimator: SolverEstimator, n_features: int) -> tuple[Member, ...]:
+        """The fits whose mean is searched."""
+        return (Member(),)
+
     def _plan(self, X: np.ndarray, y: np.ndarray) -> Plan:
+        estimator = self._estimator()
         return Plan(
-            self._estimator(),
+            estimator,
             X,
             y,
             self._score_of(X, y),
             check.numbers("temperatures", self.temperatures, check.at_least_zero),
             check.boolean("early_stopping", self.early_stopping),
             self._relative,
+            self._members(estimator, X.shape[1]),
         )
 
     def _search(self) -> Search:
@@ -118,14 +125,15 @@ class SearchCV(EstimatorCard, BaseEstimator, ABC):
         best = best_row(rows, search.one_standard_error)
         if np.isnan(best.mean):
             raise ValueError("scoring must give a number for some alpha in all folds of cv, got nan for every one")
-        estimator = fitted_as(plan, best, np.arange(len(X)), certify=True)
+        estimator = fitted_as(plan, best, np.arange(len(X)), n_jobs=search.n_jobs, certify=True)
         self._tell(rows, best, estimator)
         if hasattr(self, "feature_names_in_"):
             estimator.feature_names_in_ = self.feature_names_in_
         self.cv_results_ = results_of(rows)
         self.best_index_ = rows.index(best)
         self.best_score_, self.alpha_, self.temperature_ = best.mean, best.alpha, best.temperature
-        self.n_splits_, self.n_fits_ = len(splits), len(splits) * len({row.alpha for row in rows})
+        self.n_splits_ = len(splits)
+        self.n_fits_ = len(splits) * len({row.alpha for row in rows}) * len(plan.members)
         self.best_estimator_ = estimator
         self.result_, self.gap_, self.n_iter_ = estimator.result_, estimator.gap_, estimator.n_iter_
         self.feature_bounds_ = estimator.feature_bounds_
@@ -157,13 +165,23 @@ def _row_numbers(part: Any, n_rows: int, number: int) -> np.ndarray:
     return rows
 
 
-def fitted_as(plan: Plan, row: Row, rows: np.ndarray, *, certify: bool = False) -> SolverEstimator:
-    """The estimator with the chosen parameters, fitted to some rows for as long as was best."""
-    estimator = plan.fresh(len(rows)).set_params(alpha=row.alpha, temperature=row.temperature)
+def fitted_as(
+    plan: Plan, row: Row, rows: np.ndarray, *, n_jobs: int | None = None, certify: bool = False
+) -> SolverEstimator:
+    """The estimator with the chosen parameters, fitted to some rows for as long as was best.
+
+    Of several members it has the mean of their functions, and the certificate of the one whose gap is largest.
+    """
+    tasks = [(plan, row, rows, member, certify) for member in plan.members]
+    return averaged(sorted(side_by_side(_fitted_member, tasks, n_jobs), key=lambda each: -each.gap_))
+
+
+def _fitted_member(plan: Plan, row: Row, rows: np.ndarray, member: Member, certify: bool) -> SolverEstimator:
+    estimator = plan.fresh(len(rows), member).set_params(alpha=row.alpha, temperature=row.temperature)
     estimator._watch = StopAfter(row.n_iter, certify=certify) if plan.early_stopping else Silent()
-    estimator.fit(plan.X[rows], plan.y[rows])
+    estimator.fit(member.of(plan.X[rows]), plan.y[rows])
     estimator._watch = None
-    return estimator
+    return plan.widened(estimator, member)
 
 
 def results_of(rows: Sequence[Row]) -> dict[str, Any]:

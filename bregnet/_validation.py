@@ -89,6 +89,19 @@ def integer_at_least(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
+def number_of_features(name: str, value: Any, n_features: int) -> int:
+    """How many of the features, from a number or a share of them; at least one."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a share or a number of features, got {value!r}")
+    if isinstance(value, Integral):
+        if not 1 <= int(value) <= n_features:
+            raise ValueError(f"{name} must be at least 1 and at most the number of features, {n_features}, got {value}")
+        return int(value)
+    if not 0 < float(value) <= 1:
+        raise ValueError(f"{name} must be above 0 and at most 1.0, or a whole number, got {value!r}")
+    return max(1, round(float(value) * n_features))
+
+
 def jobs(value: Any) -> int:
     """A number of jobs as joblib counts them: below zero, all but so many."""
     if isinstance(value, bool) or not isinstance(value, Integral):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from numbers import Real
-from operator import add
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -16,9 +14,10 @@ from sklearn.utils import Tags
 
 from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
+from bregnet._estimator import SolverEstimator
+from bregnet._members import Member, drawn, weighted
 from bregnet._path import Split, side_by_side
 from bregnet._search import SearchCV, fitted_as
-from bregnet.functions import DifferenceOfConvex
 from bregnet.generators import Generator
 from bregnet.metric_learning import PBDL, LearnedPairs
 from bregnet.metrics import mean_average_precision, retrieval_auc
@@ -47,6 +46,8 @@ class _RegressorCV(FunctionRegressor, SearchCV):
 
     scoring: Any
     ensemble: bool
+    n_estimators: int
+    max_features: float | int
 
     def __init__(
         self,
@@ -59,6 +60,8 @@ class _RegressorCV(FunctionRegressor, SearchCV):
         early_stopping: bool = True,
         one_standard_error: bool = False,
         ensemble: bool = False,
+        n_estimators: int = 1,
+        max_features: float | int = 1.0,
         n_jobs: int | None = None,
         n_pieces: int | str | None = "auto",
         clip: bool = False,
@@ -77,6 +80,8 @@ class _RegressorCV(FunctionRegressor, SearchCV):
         self.early_stopping = early_stopping
         self.one_standard_error = one_standard_error
         self.ensemble = ensemble
+        self.n_estimators = n_estimators
+        self.max_features = max_features
         self.n_jobs = n_jobs
         self.n_pieces = n_pieces
         self.clip = clip
@@ -86,6 +91,16 @@ class _RegressorCV(FunctionRegressor, SearchCV):
         self.device = device
         self.verbose = verbose
         self.random_state = random_state
+
+    def _members(self, estimator: SolverEstimator, n_features: int) -> tuple[Member, ...]:
+        n_members = check.integer_at_least("n_estimators", self.n_estimators, 1)
+        n_columns = check.number_of_features("max_features", self.max_features, n_features)
+        if n_members == 1 and n_columns == n_features:
+            return (Member(),)
+        if n_columns < n_features:
+            check.monotone_signs(getattr(self, "monotone", None), n_features)
+        assert isinstance(estimator.random_state, Integral)
+        return drawn(n_members, n_columns, n_features, int(estimator.random_state))
 
     @property
     def _relative(self) -> bool:  # type: ignore[override]
@@ -117,18 +132,10 @@ class _RegressorCV(FunctionRegressor, SearchCV):
         function = self.best_estimator_.function_
         if ensemble:
             tasks = [(plan, best, split.train) for split in splits]
-            function = _with_others(function, [f.function_ for f in side_by_side(fitted_as, tasks, self.n_jobs)])
+            others = [f.function_ for f in side_by_side(fitted_as, tasks, self.n_jobs)]
+            function = weighted([function, *others], [0.5] + [0.5 / len(others)] * len(others))
         self.function_, self.target_range_ = function, self.best_estimator_.target_range_
         return self
-
-
-def _with_others(function: Any, others: list[Any]) -> Any:
-    """Half of a function and half of the mean of others, each a generator or a difference of two."""
-    if isinstance(function, DifferenceOfConvex):
-        parts = [(f.convex, f.concave) for f in others]
-        convex, concave = ([part[side] for part in parts] for side in range(2))
-        return DifferenceOfConvex(_with_others(function.convex, convex), _with_others(function.concave, concave))
-    return 0.5 * function + 0.5 / len(others) * reduce(add, others[1:], others[0])
 
 
 class ConvexRegressorCV(_RegressorCV):
@@ -159,6 +166,12 @@ class ConvexRegressorCV(_RegressorCV):
     ensemble : bool, default=False
         Predict the mean of the fit to all rows and of the mean of those that leave a fold out. It varies less: better
         on noisy data, a little worse on clean data.
+    n_estimators : int, default=1
+        Fits whose mean is scored and predicted, each with cells of its own. With a piece per point they differ by their
+        features only.
+    max_features : float or int, default=1.0
+        Share, or number, of the features that each fit sees, drawn at random. Fits to fewer features are worse alone
+        and better on average where many features say a little each.
     n_jobs : int, default=None
         Fits at the same time, by joblib and so on any of its backends; their threads share the cores.
     monotone : array-like of shape (n_features,) or int, default=None
@@ -190,7 +203,8 @@ class ConvexRegressorCV(_RegressorCV):
         (with early stopping from quick bounds, so large) and times.
     best_index_, n_splits_, n_fits_ : int
     target_range_, feature_bounds_, result_, gap_, n_iter_
-        Those of `best_estimator_`. A fit that ends early has a larger gap: it says how far the program was solved.
+        Those of `best_estimator_`. A fit that ends early has a larger gap: it says how far the program was solved. Of
+        several fits `feature_bounds_` is the mean, and the rest is of the one with the largest gap.
     n_features_in_ : int
 
     Examples
@@ -219,6 +233,8 @@ class ConvexRegressorCV(_RegressorCV):
         early_stopping: bool = True,
         one_standard_error: bool = False,
         ensemble: bool = False,
+        n_estimators: int = 1,
+        max_features: float | int = 1.0,
         n_jobs: int | None = None,
         monotone: Any = None,
         n_pieces: int | str | None = "auto",
@@ -240,6 +256,8 @@ class ConvexRegressorCV(_RegressorCV):
             early_stopping=early_stopping,
             one_standard_error=one_standard_error,
             ensemble=ensemble,
+            n_estimators=n_estimators,
+            max_features=max_features,
             n_jobs=n_jobs,
             n_pieces=n_pieces,
             clip=clip,
@@ -277,6 +295,10 @@ class DCRegressorCV(_RegressorCV):
         Take the largest alpha whose score is within a standard error of the best.
     ensemble : bool, default=False
         Predict the mean of the fit to all rows and those that leave a fold out.
+    n_estimators : int, default=1
+        Fits whose mean is scored and predicted, each with cells of its own.
+    max_features : float or int, default=1.0
+        Share, or number, of the features that each fit sees, drawn at random.
     n_jobs : int, default=None
         Fits at the same time.
     n_pieces : int, "auto" or None, default="auto"

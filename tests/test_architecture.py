@@ -15,7 +15,7 @@ LAYERS = [
     {"generators", "metrics", "calibration", "_files", "_storage"},
     {"classical", "_points", "datasets", "_preparing", "checkpoints"},
     {"functions", "divergences"},
-    {"_states", "_learned", "centres"},
+    {"_states", "_learned", "_members", "centres"},
     {"_minibatch", "_em", "engines", "admm"},
     {"problems", "inner_product", "_clusterer"},
     {"_estimator", "_supervision", "companions", "index"},

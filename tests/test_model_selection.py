@@ -24,6 +24,7 @@ from bregnet import (
     DCRegressor,
     DCRegressorCV,
 )
+from bregnet._members import Member
 from bregnet._path import Plan, Row, Split, Track, Watcher, best_row, between, follow, rows_of
 from bregnet.metrics import mean_average_precision, retrieval_auc
 from tests.selecting import some_slow
@@ -107,7 +108,7 @@ def test_one_standard_error_by_hand():
 
 def test_watcher_ends_a_fit_whose_score_does_not_rise():
     scores = iter([0.1, 0.5, 0.5004, 0.4])
-    watcher = Watcher(plan_of(lambda seen, split: next(scores)), NO_SPLIT)
+    watcher = Watcher(plan_of(lambda seen, split: next(scores)), NO_SPLIT, Member())
     ends = [watcher(Check(i, -i, -i, 0.0), lambda t: None) for i in (50, 100, 180, 201)]
     assert ends == [False, False, False, True]  # 1.5 * 100 + 50
     assert watcher.iterations == [50, 100, 180, 201]
@@ -115,7 +116,7 @@ def test_watcher_ends_a_fit_whose_score_does_not_rise():
 
 def test_watcher_looks_only_at_what_is_new():
     seen = []
-    watcher = Watcher(plan_of(lambda view, split: seen.append(view) or 0.0, (0.0, 0.1)), NO_SPLIT)
+    watcher = Watcher(plan_of(lambda view, split: seen.append(view) or 0.0, (0.0, 0.1)), NO_SPLIT, Member())
     for iteration, objective in ((25, 1.0), (50, 1.0), (75, 0.5)):
         watcher(Check(iteration, objective, 0.0, 1.0), lambda t, i=iteration: (i, t))
     assert seen == [(25, 0.0), (25, 0.1), (75, 0.0), (75, 0.1)]
