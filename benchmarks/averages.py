@@ -23,7 +23,7 @@ from bregnet import DCRegressor, DCRegressorCV
 from bregnet.datasets import Fold
 
 ALPHAS = (0.3, 0.03, 0.003, 0.0003)
-SEARCH: dict[str, Any] = {"temperatures": (0.0, 0.1, 0.2), "clip": True, "max_iter": 600}
+SEARCH: dict[str, Any] = {"temperatures": (0.0, 0.1, 0.2), "clip": True, "max_iter": 400}
 QUICK_ALPHAS, QUICK_ITERATIONS = (0.1, 0.001), 200
 SMALL = 2000  # rows, up to which a set in folds has a piece per point,
 FEW_PIECES, MORE_PIECES = 300, 1000  # and others so many, or more of them
@@ -32,8 +32,8 @@ FEWER_FOLDS = 3  # and beyond which so many folds are enough to choose by, where
 LEAST_FEATURES, MANY_FEATURES = 8, 20  # from which parts of the features are tried, and where smaller parts are
 SHARE, SMALL_SHARE = 0.8, 0.5
 MEMBERS, FEWER_MEMBERS = 6, 4  # fits whose mean is scored in the search with parts of the features; fewer if not small
-STEPS_DOWN = {"part": (1, 3, 10, 30), "more": (1, 3)}  # what the alpha of the first search is divided by in the second
-N_AVERAGED = 8  # fits that predict
+STEPS_DOWN = {"part": (1, 3, 10, 30), "more": (1,)}  # what the alpha of the first search is divided by in the second
+N_AVERAGED = 6  # fits that predict
 SETTINGS = {
     "alphas": ALPHAS,
     **SEARCH,

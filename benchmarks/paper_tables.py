@@ -120,9 +120,11 @@ def _scores(store: Store, table: int, rows: Sequence[FoldRow], quick: bool, titl
             done = _finished(store, table, row, method, quick)
             if done:
                 cells[method] = 100 * _mean(done, "score")
+            single = [each["extra"].get("one_fit") for each in done]
+            if done and None not in single:
+                cells["one fit"] = 100 * sum(single) / len(single)
             if done and method == method_with_alpha:
                 cells |= {"gap": _mean(done, "gap"), "alpha": _span(done, "alpha")}
-                cells |= {"one fit": 100 * _mean([each["extra"] for each in done], "one_fit")} if table == 3 else {}
         filled.append(cells)
     papers, own = tuple(rows[0].scores), table_methods(table)
     own = ("ours", "one fit", *own[1:]) if table == 3 else own

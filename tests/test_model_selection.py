@@ -23,9 +23,10 @@ from bregnet import (
     ConvexRegressorCV,
     DCRegressor,
     DCRegressorCV,
+    MaxAffine,
 )
-from bregnet._members import Member
-from bregnet._path import Plan, Row, Split, Track, Watcher, best_row, between, follow, rows_of
+from bregnet._members import Member, drawn
+from bregnet._path import Plan, Row, Split, Track, Watcher, _joined, best_row, between, follow, rows_of
 from bregnet.metrics import mean_average_precision, retrieval_auc
 from tests.selecting import some_slow
 
@@ -58,7 +59,7 @@ def row(alpha, scores, temperature=0.0, n_iter=25):
 @parametrize_with_checks(
     [
         ConvexRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50),
-        DCRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50),
+        DCRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50, n_estimators=2, max_features=0.7),
         PBDLCV([0.1, 0.01], cv=2, refinements=0),
     ]
 )
@@ -258,6 +259,97 @@ def test_ensemble_is_the_mean_of_all_rows_and_folds():
     np.testing.assert_allclose(model.predict(at).numpy(), expected, rtol=1e-9, atol=1e-9)
 
 
+def test_members_are_scored_and_predict_by_their_mean():
+    X, y = wave()
+    X = np.column_stack([X, np.random.default_rng(1).standard_normal(len(X))])
+    options = {"n_pieces": 12, "clip": True}
+    search = DCRegressorCV(
+        [0.01], cv=FOLDS, early_stopping=False, temperatures=[0.1], n_estimators=3, max_features=2, **options
+    )
+    model = search.set_params(random_state=5).fit(X, y)
+    members = drawn(3, 2, 3, 5)
+    assert members[0].seed == 5
+    assert len({member.seed for member in members}) == 3
+    assert {len(member.columns) for member in members} == {2}
+
+    def plain(train):
+        fits = []
+        for seed, columns in members:
+            one = DCRegressor(0.01, temperature=0.1, random_state=seed, **options)
+            fits.append((one.fit(X[train][:, columns], y[train]), columns))
+        return fits
+
+    def mean(fits, rows):
+        values = np.mean([fit.function_(X[rows][:, columns]) for fit, columns in fits], axis=0)
+        return values.clip(*fits[0][0].target_range_)
+
+    for number, (train, test) in enumerate(FOLDS.split(X)):
+        found = model.cv_results_[f"split{number}_test_score"][0]
+        assert found == pytest.approx(r2_score(y[test], mean(plain(train), test)), abs=1e-9)
+    everything = plain(slice(None))
+    np.testing.assert_allclose(model.predict(X), mean(everything, slice(None)), atol=1e-9)
+    assert model.gap_ == max(fit.gap_ for fit, _ in everything)
+    bounds = np.zeros(3)
+    for fit, columns in everything:
+        bounds[columns] += fit.feature_bounds_ / 3
+    np.testing.assert_allclose(model.feature_bounds_, bounds)
+    assert model.n_fits_ == 9
+
+
+def test_members_that_have_ended_stay_as_they_were():
+    def constant(value):
+        model = ConvexRegressor()
+        model.function_, model.feature_bounds_ = MaxAffine([[0.0]], [value]), np.zeros(1)
+        return model
+
+    plan = plan_of(lambda seen, split: float(seen.function_(np.zeros((1, 1)))[0]), members=(Member(), Member(1)))
+    fits = []
+    for looks, values in (((25, 50), (1.0, 2.0)), ((50, 75, 100), (10.0, 20.0, 30.0))):
+        watcher = Watcher(plan, NO_SPLIT, Member())
+        for look, value in zip(looks, values, strict=True):
+            watcher(Check(look, -look, -look, 0.0), lambda temperature, value=value: constant(value))
+        scores = np.array(watcher.scores)
+        fits.append((Track(looks, scores, looks[-1], 0.01 * looks[0], 2.0), watcher))
+    joined = _joined(plan, NO_SPLIT, fits)
+    assert joined.iterations == (25, 50, 75, 100)
+    assert joined.scores[:, 0].tolist() == [5.5, 6.0, 11.0, 16.0]
+    assert (joined.n_iter, joined.gap, joined.seconds) == (100, 0.5, 4.0)
+
+
+def test_a_member_alone_does_not_use_the_other_features():
+    X, y = bowl(40, 3)
+    model = ConvexRegressorCV([0.01], cv=FOLDS, max_features=0.4, random_state=0).fit(X, y)
+    (member,) = drawn(1, 1, 3, 0)
+    assert np.flatnonzero(model.feature_bounds_).tolist() == member.columns.tolist()
+    assert model.predict(X).shape == (40,)
+    assert model.function_.n_features == 3
+
+
+def test_signs_go_with_the_features_of_members():
+    X, y = bowl(40, 3)
+    signs = [1, -1, 0]
+    search = ConvexRegressorCV([0.01], cv=FOLDS, temperatures=[0.0], monotone=signs, random_state=0)
+    model = search.set_params(n_estimators=4, max_features=2).fit(X, y)
+    slopes = model.function_.gradient(np.random.default_rng(0).uniform(-1, 1, (200, 3)))
+    assert (slopes[:, 0] >= -1e-12).all()
+    assert (slopes[:, 1] <= 1e-12).all()
+    assert (slopes[:, 2] < 0).any()
+    assert (slopes[:, 2] > 0).any()
+    with pytest.raises(ValueError, match="monotone must have one entry for each of 3 features"):
+        search.set_params(monotone=[1, 1]).fit(X, y)
+
+
+def test_members_do_not_depend_on_the_number_of_jobs():
+    X, y = wave()
+    search = DCRegressorCV([0.1, 0.01], cv=FOLDS, refinements=0, n_estimators=2, max_features=1, random_state=0)
+    search.set_params(n_pieces=20, ensemble=True)
+    alone = clone(search).fit(X, y)
+    together = clone(search).set_params(n_jobs=2).fit(X, y)
+    same_results(alone, together)
+    np.testing.assert_array_equal(alone.predict(X), together.predict(X))
+    assert alone.n_iter_ == together.n_iter_
+
+
 def test_temperature_is_chosen_where_it_helps():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (60, 1))
@@ -413,6 +505,18 @@ def test_progress_tells_round_and_best(capsys):
         ({"early_stopping": "yes"}, TypeError, "early_stopping must be True or False"),
         ({"one_standard_error": 1}, TypeError, "one_standard_error must be True or False"),
         ({"ensemble": None}, TypeError, "ensemble must be True or False"),
+        ({"n_estimators": 0}, ValueError, "n_estimators must be at least 1, got 0"),
+        (
+            {"max_features": 0.0},
+            ValueError,
+            r"max_features must be above 0 and at most 1\.0, .* got 0\.0",
+        ),
+        (
+            {"max_features": 3},
+            ValueError,
+            "at most the number of features, 2, got 3",
+        ),
+        ({"max_features": "half"}, TypeError, "max_features must be a share or a number of features, got 'half'"),
         ({"scoring": "loud"}, ValueError, "loud"),
         ({"n_pieces": 1000}, ValueError, "n_pieces must be at most the number of rows"),
         ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),

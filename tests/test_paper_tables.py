@@ -353,7 +353,7 @@ def test_page_of_an_empty_store_has_the_papers_figures_and_dashes_only(tmp_path)
     for table in range(1, 6):
         assert f"## Table {table}: " in text
     airfoil = next(line for line in text.splitlines() if line.startswith("| Airfoil") and "95.2" in line)
-    assert airfoil == "| Airfoil Self-Noise | 1503 | 5 | **95.2** | 51.1 | 93.3 | 95.0 |" + " - |" * 6
+    assert airfoil == "| Airfoil Self-Noise | 1503 | 5 | **95.2** | 51.1 | 93.3 | 95.0 |" + " - |" * 7
     assert "| 1000 | 32 | - | 823.20 | **4.42** |" + " - |" * 8 in text
     assert text.count("0 of 0") == 2 * 3 + 2 + 3 + 2
     assert "- nothing is finished" in text
@@ -407,7 +407,7 @@ def fake(monkeypatch):
         if len(calls) == fake.limit:
             raise fake.trouble
         calls.append(quick)
-        return Outcome(0.5 + 0.1 * len(calls), 1.0, 3.0, 0.01, {"alpha": 0.1})
+        return Outcome(0.5 + 0.1 * len(calls), 1.0, 3.0, 0.01, {"alpha": 0.1, "one_fit": 0.45})
 
     fake = SimpleNamespace(calls=calls, limit=None, trouble=KeyboardInterrupt())
     monkeypatch.setattr(paper_units, "paper_folds", lambda name, target=0: [fold_of()] * 5)
@@ -434,7 +434,7 @@ def test_interrupted_run_goes_on_where_it_was(fake, tmp_path, capsys):
     assert "5 units of work, 2 of them stored already" in out
     assert "[3/5] table 3 concrete fold 3 ours: score 80.0" in out
     assert "**80.0**" not in (tmp_path / "page.md").read_text()  # the paper's 91.8 and 92.5 are above
-    assert "| 91.7 | 59.9 | 91.8 | **92.5** | 80.0 | - | - | - | 1.0% | 0.1 |" in (tmp_path / "page.md").read_text()
+    assert "| 91.7 | 59.9 | 91.8 | **92.5** | 80.0 | 45.0 | - | - | - | 1.0% | 0.1 |" in (tmp_path / "page.md").read_text()
     tables = json.loads((tmp_path / "page.json").read_text())["tables"]
     assert tables["Table 3: regression, R^2 x 100"][0]["ours"] == pytest.approx(80.0)
 
