@@ -14,7 +14,7 @@ from sklearn.linear_model import LassoCV
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.neighbors import NearestCentroid
 
-from benchmarks import baselines, ours, paper, paper_timing, paper_units
+from benchmarks import baselines, markdown, ours, paper, paper_timing, paper_units
 from benchmarks.data import inner_folds
 from benchmarks.markdown import page, table_lines
 from benchmarks.paper_figures import TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5
@@ -360,6 +360,26 @@ def test_page_of_an_empty_store_has_the_papers_figures_and_dashes_only(tmp_path)
     assert "scikit-learn" in text
 
 
+def test_what_is_behind_the_paper_is_listed_with_what_is_known_of_it(monkeypatch):
+    monkeypatch.setattr(markdown, "REASONS", {"Airfoil": "Noise."})
+    columns = {"set": "9", "paper dc": ".1f", "paper forest": ".1f", "ours": ".1f"}
+    rows = [
+        {"set": "Airfoil", "paper dc": 95.2, "paper forest": 93.3, "ours": 95.12},
+        {"set": "Concrete", "paper dc": 91.7, "paper forest": 91.8, "ours": 91.66},  # as printed it is level
+        {"set": "Solar", "paper dc": 3.3, "paper forest": -28.0},
+    ]
+    regression = Sheet("Table 3: regression, R^2 x 100", columns, rows, (), max)
+    classes = {"set": "Iris", "paper pbdl": 96.0, "paper pbdl0": 98.7, "paper xgboost": 96.6, "ours": 96.2}
+    figures = dict.fromkeys(list(classes)[1:], ".1f")
+    classification = Sheet("Table 4: classification", {"set": "9", **figures}, [classes], (), max)
+    assert markdown.behind_lines([regression, classification]) == [
+        "- Table 3, Airfoil: 95.1; paper dc 95.2. Noise.",
+        "- Table 4, Iris: 96.2; paper pbdl0 98.7, paper xgboost 96.6.",
+    ]
+    assert "## Behind the paper" in page([regression], command="command")
+    assert "## Behind the paper" not in page([], command="command")
+
+
 # the command
 
 
@@ -434,7 +454,9 @@ def test_interrupted_run_goes_on_where_it_was(fake, tmp_path, capsys):
     assert "5 units of work, 2 of them stored already" in out
     assert "[3/5] table 3 concrete fold 3 ours: score 80.0" in out
     assert "**80.0**" not in (tmp_path / "page.md").read_text()  # the paper's 91.8 and 92.5 are above
-    assert "| 91.7 | 59.9 | 91.8 | **92.5** | 80.0 | 45.0 | - | - | - | 1.0% | 0.1 |" in (tmp_path / "page.md").read_text()
+    assert (
+        "| 91.7 | 59.9 | 91.8 | **92.5** | 80.0 | 45.0 | - | - | - | 1.0% | 0.1 |" in (tmp_path / "page.md").read_text()
+    )
     tables = json.loads((tmp_path / "page.json").read_text())["tables"]
     assert tables["Table 3: regression, R^2 x 100"][0]["ours"] == pytest.approx(80.0)
 
