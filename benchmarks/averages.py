@@ -32,15 +32,16 @@ FEWER_FOLDS = 3  # and beyond which so many folds are enough to choose by, where
 LEAST_FEATURES, MANY_FEATURES = 8, 20  # from which parts of the features are tried, and where smaller parts are
 SHARE, SMALL_SHARE = 0.8, 0.5
 MEMBERS, FEWER_MEMBERS = 6, 4  # fits whose mean is scored in the search with parts of the features; fewer if not small
-STEPS_DOWN = {"part": (1, 3, 10, 30), "more": (1,)}  # what the alpha of the first search is divided by in the second
-N_AVERAGED = 6  # fits that predict
+# what the alpha of the first search is divided by in the second: many steps where fits are quick
+STEPS_DOWN = {"small part": (1, 3, 10, 30), "part": (1, 3), "more": (1,)}
+N_AVERAGED, N_OF_PARTS = 6, 12  # fits that predict: of all features, and of parts
 SETTINGS = {
     "alphas": ALPHAS,
     **SEARCH,
     "sizes": (SMALL, FEW_ROWS, FEWER_FOLDS),
     "pieces": (FEW_PIECES, MORE_PIECES),
     "features": (LEAST_FEATURES, MANY_FEATURES, SHARE, SMALL_SHARE),
-    "members": (MEMBERS, FEWER_MEMBERS, N_AVERAGED),
+    "members": (MEMBERS, FEWER_MEMBERS, N_AVERAGED, N_OF_PARTS),
     "steps": STEPS_DOWN,
 }
 
@@ -65,7 +66,8 @@ def candidates(n_rows: int, n_features: int, own_split: bool) -> list[Candidate]
     if n_features >= LEAST_FEATURES and (small or not own_split):
         share = SMALL_SHARE if n_features > MANY_FEATURES else SHARE
         pieces, members = (FEW_PIECES, MEMBERS) if small else (MORE_PIECES, FEWER_MEMBERS)
-        return [first, Candidate(min(pieces, n_rows), round(share * n_features), members, STEPS_DOWN["part"])]
+        steps = STEPS_DOWN["small part" if small else "part"]
+        return [first, Candidate(min(pieces, n_rows), round(share * n_features), members, steps)]
     return [first] if small else [first, Candidate(MORE_PIECES, n_features, 1, STEPS_DOWN["more"])]
 
 
@@ -112,8 +114,9 @@ def _refitted(search: DCRegressorCV, fold: Fold) -> np.ndarray:
         clip=search.clip,
         max_iter=search.n_iter_,
     )
+    n_fits = N_AVERAGED if search.max_features == fold.X.shape[1] else N_OF_PARTS
     parts = {"max_features": search.max_features, "bootstrap": False, "random_state": 0}
-    return BaggingRegressor(one, N_AVERAGED, **parts).fit(fold.X, fold.y).predict(fold.X_test)
+    return BaggingRegressor(one, n_fits, **parts).fit(fold.X, fold.y).predict(fold.X_test)
 
 
 def fold_scores(search: DCRegressorCV) -> np.ndarray:
@@ -145,8 +148,8 @@ def predict(fold: Fold, inner: Inner, quick: bool, *, own_split: bool) -> Averag
 
 
 def timed(fold: Fold, inner: Inner, quick: bool, *, own_split: bool) -> tuple[Averages, float]:
-    """Predictions and how long they took; compiled before the clock starts."""
+    """Predictions and the CPU seconds they took; compiled before these are counted."""
     DCRegressor(max_iter=25, tol=1.0).fit(fold.X[:20], fold.y[:20])
-    began = time.perf_counter()
+    began = time.process_time()
     found = predict(fold, inner, quick, own_split=own_split)
-    return found, time.perf_counter() - began
+    return found, time.process_time() - began

@@ -17,7 +17,7 @@ def test_candidates_by_rows_and_features():
     assert part == Candidate(300, 8, 6, (1, 3, 10, 30))
     assert candidates(900, 60, True) == [Candidate(300, 60), Candidate(300, 30, 6, (1, 3, 10, 30))]
     assert candidates(1500, 5, False) == [Candidate(None, 5)]
-    assert candidates(5000, 10, False) == [Candidate(300, 10), Candidate(1000, 8, 4, (1, 3, 10, 30))]
+    assert candidates(5000, 10, False) == [Candidate(300, 10), Candidate(1000, 8, 4, (1, 3))]
     assert candidates(5000, 4, False) == [Candidate(300, 4), Candidate(1000, 4, 1, (1,))]
     assert candidates(5000, 30, True) == [Candidate(300, 30), Candidate(1000, 30, 1, (1,))]
     assert Candidate(300, 4, 1, (1, 3)).alphas(0.3) == pytest.approx((0.3, 0.1))
@@ -41,7 +41,13 @@ def folded(n, d):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # refits end as early
 def test_predictions_are_the_mean_of_what_is_kept(monkeypatch):
     fold = folded(90, 8)
-    for name, value in {"FEW_PIECES": 15, "ALPHAS": (0.1, 0.01), "N_AVERAGED": 2, "MEMBERS": 2}.items():
+    for name, value in {
+        "FEW_PIECES": 15,
+        "ALPHAS": (0.1, 0.01),
+        "N_AVERAGED": 2,
+        "N_OF_PARTS": 2,
+        "MEMBERS": 2,
+    }.items():
         monkeypatch.setattr(averages, name, value)
     monkeypatch.setattr(averages, "within_a_standard_error", lambda scores: [True] * len(scores))
     found = averages.predict(fold, KFold(3), False, own_split=True)
@@ -54,7 +60,7 @@ def test_predictions_are_the_mean_of_what_is_kept(monkeypatch):
     np.testing.assert_array_equal(found.one_fit, first.best_estimator_.predict(fold.X_test))
     assert r2_score(fold.y_test, found.predicted) > 0.5
     alphas = {round(alpha, 9) for alpha in part.cv_results_["param_alpha"]}
-    assert alphas == {round(first.alpha_ / step, 9) for step in averages.STEPS_DOWN["part"]}
+    assert alphas == {round(first.alpha_ / step, 9) for step in averages.STEPS_DOWN["small part"]}
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # refits end as early
