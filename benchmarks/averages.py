@@ -103,10 +103,10 @@ def _search(given: Candidate, fold: Fold, inner: Inner, alphas: Sequence[float],
     return model.fit(fold.X, fold.y)
 
 
-def _refitted(search: DCRegressorCV, fold: Fold) -> np.ndarray:
-    """Predictions by the mean of several fits with what a search has chosen; itself where pieces are the points."""
+def _averaging(search: DCRegressorCV, fold: Fold) -> DCRegressorCV | BaggingRegressor:
+    """The mean of several fits to all rows with what a search has chosen; the search where pieces are the points."""
     if search.n_pieces is None:
-        return np.asarray(search.predict(fold.X_test))
+        return search
     one = DCRegressor(
         search.alpha_,
         n_pieces=search.n_pieces,
@@ -116,7 +116,7 @@ def _refitted(search: DCRegressorCV, fold: Fold) -> np.ndarray:
     )
     n_fits = N_AVERAGED if search.max_features == fold.X.shape[1] else N_OF_PARTS
     parts = {"max_features": search.max_features, "bootstrap": False, "random_state": 0}
-    return BaggingRegressor(one, n_fits, **parts).fit(fold.X, fold.y).predict(fold.X_test)
+    return BaggingRegressor(one, n_fits, **parts).fit(fold.X, fold.y)
 
 
 def fold_scores(search: DCRegressorCV) -> np.ndarray:
@@ -142,7 +142,8 @@ def predict(fold: Fold, inner: Inner, quick: bool, *, own_split: bool) -> Averag
         for other in others:
             searches.append(_search(other, fold, inner, other.alphas(searches[0].alpha_), refinements=0))
         kept = within_a_standard_error([fold_scores(search) for search in searches])
-        predicted = [_refitted(search, fold) for search, keep in zip(searches, kept, strict=True) if keep]
+        models = [_averaging(search, fold) for search, keep in zip(searches, kept, strict=True) if keep]
+    predicted = [np.asarray(model.predict(fold.X_test)) for model in models]
     one_fit = searches[0].best_estimator_.predict(fold.X_test)
     return Averages(np.mean(predicted, axis=0), np.asarray(one_fit), searches, kept)
 

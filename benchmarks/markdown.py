@@ -32,7 +32,8 @@ PROTOCOL = """\
   pieces. Searches within a standard error of the better one, fold by fold, are kept; their predictions are averaged,
   each the mean of six fits with cells drawn anew, twelve for parts of the features (with a piece per point: of the fit
   to all rows and, up to 1200 rows, those that leave an inner fold out), see `benchmarks/averages.py`. Five inner folds,
-  three for more than 1200 rows in folds. *gap* is the largest of the kept searches.
+  three for more than 1200 rows in folds. The second search is scored by the mean of four or six fits where it has parts
+  of the features, the first by one fit. *gap*: of the kept searches the one with the largest, mean over folds.
 - Table 4: five stratified folds (those of the paper are not published); mean accuracy. *one divergence*: five nearest
   neighbours under the divergence of one `PBDLCV`. *ours*: the votes of the five best of 315 settings (189 for abalone)
   of divergences learned with few pieces, with few pieces in coordinates where the classes have unit covariance, or with

@@ -163,6 +163,10 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
             return n_points if n_points <= self._own_piece_points else self._auto_cells
         return n_points if self.n_pieces is None else min(int(self.n_pieces), n_points)
 
+    def _has_own_pieces(self, n_points: int) -> bool:
+        """Whether every one of so many points has a piece of its own, whatever the seed."""
+        return not isinstance(self.n_pieces, Integral) and self._piece_count(n_points) == n_points
+
     def memory_needed(self, n_samples: int, n_features: int) -> MemoryNeed:
         """What a fit to so many distinct rows would take at most, beside the rows themselves.
 

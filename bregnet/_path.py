@@ -81,7 +81,10 @@ class Plan:
 
     def widened(self, fitted: Any, member: Member) -> Any:
         """An estimator of all features from that of a member."""
-        return member.widened(fitted, self.X.shape[1])
+        whole = member.widened(fitted, self.X.shape[1])
+        if member.columns is not None and hasattr(whole, "monotone"):
+            whole.monotone = self.estimator.get_params(deep=False)["monotone"]
+        return whole
 
 
 @dataclass(frozen=True)
@@ -217,11 +220,11 @@ def _joined(plan: Plan, split: Split, fits: Sequence[tuple[Track, Watcher]]) -> 
     tracks = [track for track, _ in fits]
     looks = sorted({iteration for track in tracks for iteration in track.iterations})
     scores = []
-    for look in looks:
+    for look in looks if plan.early_stopping else looks[-1:]:
         views = [watcher.seen[track.latest(look)] for track, watcher in fits]  # (members, temperatures)
         scores.append([plan.score(averaged(each), split) for each in zip(*views, strict=True)])
     n_iter, gap = max(track.n_iter for track in tracks), max(track.gap for track in tracks)
-    return Track(tuple(looks), np.array(scores), n_iter, gap, sum(track.seconds for track in tracks))
+    return Track(tuple(looks[-len(scores) :]), np.array(scores), n_iter, gap, sum(track.seconds for track in tracks))
 
 
 @contextmanager
@@ -349,10 +352,11 @@ class Search(NamedTuple):
     def run(self, plan: Plan, splits: Sequence[Split]) -> list[Row]:
         """Rows of all that was tried, alpha descending."""
         rows: list[Row] = []
-        with tqdm(total=len(self.alphas) * len(splits), unit="fit", disable=not self.verbose) as bar:
+        n_fits = len(splits) * len(plan.members)  # for each alpha
+        with tqdm(total=len(self.alphas) * n_fits, unit="fit", disable=not self.verbose) as bar:
             new = sorted(set(self.alphas), reverse=True)
             for round_ in range(self.refinements + 1):
-                bar.total = bar.n + len(new) * len(splits)
+                bar.total = bar.n + len(new) * n_fits
                 bar.set_description(f"round {round_ + 1} of at most {self.refinements + 1}")
                 before = best_row(rows, False).mean if rows else -math.inf
                 rows += self._round(plan, splits, new, bar)
@@ -370,5 +374,5 @@ class Search(NamedTuple):
         for (_, _, path), found in zip(tasks, side_by_side(follow, tasks, self.n_jobs), strict=True):
             for alpha, track in zip(path, found, strict=True):
                 tracks[alpha].append(track)
-            bar.update(len(path))
+            bar.update(len(path) * len(plan.members))
         return [row for alpha in alphas for row in rows_of(alpha, tracks[alpha], plan)]

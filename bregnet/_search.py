@@ -64,7 +64,7 @@ class SearchCV(EstimatorCard, BaseEstimator, ABC):
             seed = int(check_random_state(seed).randint(2**31 - 1))
         return self._searched(random_state=seed, **{name: own[name] for name in names})
 
-    def _members(self, estimator: SolverEstimator, n_features: int) -> tuple[Member, ...]:
+    def _members(self, estimator: SolverEstimator, X: np.ndarray) -> tuple[Member, ...]:
         """The fits whose mean is searched."""
         return (Member(),)
 
@@ -78,7 +78,7 @@ class SearchCV(EstimatorCard, BaseEstimator, ABC):
             check.numbers("temperatures", self.temperatures, check.at_least_zero),
             check.boolean("early_stopping", self.early_stopping),
             self._relative,
-            self._members(estimator, X.shape[1]),
+            self._members(estimator, X),
         )
 
     def _search(self) -> Search:
@@ -116,8 +116,8 @@ class SearchCV(EstimatorCard, BaseEstimator, ABC):
     def _check_split(self, split: Split, y: np.ndarray, number: int) -> None:
         """Raise an error where a fold cannot be scored."""
 
-    def _choose(self, X: np.ndarray, y: np.ndarray, groups: Array | None) -> tuple[Plan, list[Split], Row]:
-        """Search, fit all rows with the best, and record what was found."""
+    def _choose(self, X: np.ndarray, y: np.ndarray, groups: Array | None) -> tuple[Plan, list[Split], Row, Any]:
+        """Search, fit all rows with the best, and record what was found; the last is the mean of the members' fits."""
         plan, search = self._plan(X, y), self._search()
         check.pieces(plan.estimator.n_pieces, len(X))
         splits = self._splits(X, y, groups)
@@ -125,7 +125,8 @@ class SearchCV(EstimatorCard, BaseEstimator, ABC):
         best = best_row(rows, search.one_standard_error)
         if np.isnan(best.mean):
             raise ValueError("scoring must give a number for some alpha in all folds of cv, got nan for every one")
-        estimator = fitted_as(plan, best, np.arange(len(X)), n_jobs=search.n_jobs, certify=True)
+        fits = fitted_members(plan, best, np.arange(len(X)), n_jobs=search.n_jobs, certify=True)
+        estimator, whole = fits[0], averaged(fits)
         self._tell(rows, best, estimator)
         if hasattr(self, "feature_names_in_"):
             estimator.feature_names_in_ = self.feature_names_in_
@@ -136,8 +137,8 @@ class SearchCV(EstimatorCard, BaseEstimator, ABC):
         self.n_fits_ = len(splits) * len({row.alpha for row in rows}) * len(plan.members)
         self.best_estimator_ = estimator
         self.result_, self.gap_, self.n_iter_ = estimator.result_, estimator.gap_, estimator.n_iter_
-        self.feature_bounds_ = estimator.feature_bounds_
-        return plan, splits, best
+        self.feature_bounds_ = whole.feature_bounds_
+        return plan, splits, best, whole
 
     def _tell(self, rows: Sequence[Row], best: Row, estimator: SolverEstimator) -> None:
         """Warn the caller of `fit` where something did not go well."""
@@ -165,15 +166,17 @@ def _row_numbers(part: Any, n_rows: int, number: int) -> np.ndarray:
     return rows
 
 
-def fitted_as(
+def fitted_members(
     plan: Plan, row: Row, rows: np.ndarray, *, n_jobs: int | None = None, certify: bool = False
-) -> SolverEstimator:
-    """The estimator with the chosen parameters, fitted to some rows for as long as was best.
-
-    Of several members it has the mean of their functions, and the certificate of the one whose gap is largest.
-    """
+) -> list[SolverEstimator]:
+    """The members with the chosen parameters, fitted to some rows for as long as was best, largest gap first."""
     tasks = [(plan, row, rows, member, certify) for member in plan.members]
-    return averaged(sorted(side_by_side(_fitted_member, tasks, n_jobs), key=lambda each: -each.gap_))
+    return sorted(side_by_side(_fitted_member, tasks, n_jobs), key=lambda fitted: -fitted.gap_)
+
+
+def fitted_as(plan: Plan, row: Row, rows: np.ndarray) -> SolverEstimator:
+    """The mean of the members with the chosen parameters, fitted to some rows."""
+    return averaged(fitted_members(plan, row, rows))
 
 
 def _fitted_member(plan: Plan, row: Row, rows: np.ndarray, member: Member, certify: bool) -> SolverEstimator:

@@ -92,11 +92,12 @@ class _RegressorCV(FunctionRegressor, SearchCV):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _members(self, estimator: SolverEstimator, n_features: int) -> tuple[Member, ...]:
+    def _members(self, estimator: SolverEstimator, X: np.ndarray) -> tuple[Member, ...]:
+        n_rows, n_features = X.shape
         n_members = check.integer_at_least("n_estimators", self.n_estimators, 1)
         n_columns = check.number_of_features("max_features", self.max_features, n_features)
-        if n_members == 1 and n_columns == n_features:
-            return (Member(),)
+        if n_columns == n_features and (n_members == 1 or estimator._has_own_pieces(n_rows)):
+            return (Member(),)  # with a piece per point and all features, several would be the same
         if n_columns < n_features:
             check.monotone_signs(getattr(self, "monotone", None), n_features)
         assert isinstance(estimator.random_state, Integral)
@@ -128,8 +129,8 @@ class _RegressorCV(FunctionRegressor, SearchCV):
             self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64, y_numeric=True
         )
         ensemble = check.boolean("ensemble", self.ensemble)
-        plan, splits, best = self._choose(features, targets.astype(np.float64), groups)
-        function = self.best_estimator_.function_
+        plan, splits, best, whole = self._choose(features, targets.astype(np.float64), groups)
+        function = whole.function_
         if ensemble:
             tasks = [(plan, best, split.train) for split in splits]
             others = [f.function_ for f in side_by_side(fitted_as, tasks, self.n_jobs)]
@@ -167,11 +168,12 @@ class ConvexRegressorCV(_RegressorCV):
         Predict the mean of the fit to all rows and of the mean of those that leave a fold out. It varies less: better
         on noisy data, a little worse on clean data.
     n_estimators : int, default=1
-        Fits whose mean is scored and predicted, each with cells of its own. With a piece per point they differ by their
-        features only.
+        Fits whose mean is scored and predicted, each with cells of its own. With a piece per point there are no cells,
+        and unless `max_features` sets them apart one fit is made. With early stopping, fits end by their own score
+        while parameters are chosen, and together afterwards.
     max_features : float or int, default=1.0
-        Share, or number, of the features that each fit sees, drawn at random. Fits to fewer features are worse alone
-        and better on average where many features say a little each.
+        Share (rounded to a whole number of features), or number, of the features that each fit sees, drawn at random.
+        Fits to fewer features are worse alone, and may be better on average where many features say a little each.
     n_jobs : int, default=None
         Fits at the same time, by joblib and so on any of its backends; their threads share the cores.
     monotone : array-like of shape (n_features,) or int, default=None
@@ -186,7 +188,7 @@ class ConvexRegressorCV(_RegressorCV):
     verbose : int, default=0
         1 shows a progress bar over the fits.
     random_state : int, RandomState or None, default=None
-        Seed of the cells.
+        Seed of the cells, and of the features that are drawn.
 
     Attributes
     ----------
@@ -195,7 +197,7 @@ class ConvexRegressorCV(_RegressorCV):
     best_score_ : float
         Its mean score.
     best_estimator_ : ConvexRegressor
-        Fitted to all rows with it.
+        Fitted to all rows with it; of several fits the one with the largest gap.
     function_ : MaxAffine or GeneratorSum
         What is predicted.
     cv_results_ : dict of arrays
@@ -203,8 +205,8 @@ class ConvexRegressorCV(_RegressorCV):
         (with early stopping from quick bounds, so large) and times.
     best_index_, n_splits_, n_fits_ : int
     target_range_, feature_bounds_, result_, gap_, n_iter_
-        Those of `best_estimator_`. A fit that ends early has a larger gap: it says how far the program was solved. Of
-        several fits `feature_bounds_` is the mean, and the rest is of the one with the largest gap.
+        Those of `best_estimator_`; of several fits `feature_bounds_` is the mean. A fit that ends early has a larger
+        gap: it says how far the program was solved.
     n_features_in_ : int
 
     Examples
@@ -296,7 +298,8 @@ class DCRegressorCV(_RegressorCV):
     ensemble : bool, default=False
         Predict the mean of the fit to all rows and those that leave a fold out.
     n_estimators : int, default=1
-        Fits whose mean is scored and predicted, each with cells of its own.
+        Fits whose mean is scored and predicted, each with cells of its own; one where every point has its own piece,
+        unless `max_features` sets them apart.
     max_features : float or int, default=1.0
         Share, or number, of the features that each fit sees, drawn at random.
     n_jobs : int, default=None
@@ -311,17 +314,18 @@ class DCRegressorCV(_RegressorCV):
     verbose : int, default=0
         1 shows a progress bar over the fits.
     random_state : int, RandomState or None, default=None
-        Seed of the cells.
+        Seed of the cells, and of the features that are drawn.
 
     Attributes
     ----------
     alpha_, temperature_, best_score_ : float
     best_estimator_ : DCRegressor
+        Of several fits the one with the largest gap.
     function_ : DifferenceOfConvex
     cv_results_ : dict of arrays
     best_index_, n_splits_, n_fits_ : int
     target_range_, feature_bounds_, result_, gap_, n_iter_
-        Those of `best_estimator_`.
+        Those of `best_estimator_`; of several fits `feature_bounds_` is the mean.
     n_features_in_ : int
 
     Examples

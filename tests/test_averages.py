@@ -54,7 +54,7 @@ def test_predictions_are_the_mean_of_what_is_kept(monkeypatch):
     first, part = found.searches
     assert part.max_features == 6
     assert first.n_pieces == part.n_pieces == 15
-    each = [averages._refitted(search, fold) for search in found.searches]
+    each = [averages._averaging(search, fold).predict(fold.X_test) for search in found.searches]
     np.testing.assert_array_equal(found.predicted, np.mean(each, axis=0))
     assert np.abs(each[0] - each[1]).max() > 1e-3
     np.testing.assert_array_equal(found.one_fit, first.best_estimator_.predict(fold.X_test))
@@ -66,14 +66,20 @@ def test_predictions_are_the_mean_of_what_is_kept(monkeypatch):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # refits end as early
 def test_refits_are_of_all_rows_with_what_was_chosen(monkeypatch):
     fold = folded(80, 3)
-    monkeypatch.setattr(averages, "N_AVERAGED", 3)
-    search = averages._search(Candidate(10, 3), fold, KFold(3), (0.01,), refinements=0)
-    one = {"n_pieces": 10, "temperature": search.temperature_, "clip": True, "max_iter": search.n_iter_}
-    fits = [DCRegressor(search.alpha_, random_state=seed, **one).fit(fold.X, fold.y) for seed in range(3)]
-    spread = np.std([fit.predict(fold.X_test) for fit in fits], axis=0).max()
-    away = np.abs(averages._refitted(search, fold) - np.mean([fit.predict(fold.X_test) for fit in fits], axis=0))
-    assert spread > 1e-3  # cells differ
-    assert away.max() < 5 * spread
+    monkeypatch.setattr(averages, "N_OF_PARTS", 3)
+    search = averages._search(Candidate(10, 2), fold, KFold(3), (0.01,), refinements=0)
+    model = averages._averaging(search, fold)
+    chosen = {"n_pieces": 10, "temperature": search.temperature_, "clip": True, "max_iter": search.n_iter_}
+    predicted = []
+    for one, columns in zip(model.estimators_, model.estimators_features_, strict=True):
+        assert len(set(columns)) == 2
+        plain = DCRegressor(0.01, random_state=one.random_state, **chosen).fit(fold.X[:, columns], fold.y)
+        predicted.append(plain.predict(fold.X_test[:, columns]))
+    np.testing.assert_allclose(model.predict(fold.X_test), np.mean(predicted, axis=0), atol=1e-6)
+    assert len(predicted) == 3
+    assert np.std(predicted, axis=0).max() > 1e-3
+    whole = averages._search(Candidate(None, 3), fold, KFold(3), (0.01,), refinements=0)
+    assert averages._averaging(whole, fold) is whole
 
 
 def test_a_quick_run_has_one_search_with_few_iterations():

@@ -24,6 +24,8 @@ from bregnet import (
     DCRegressor,
     DCRegressorCV,
     MaxAffine,
+    load,
+    save,
 )
 from bregnet._members import Member, drawn
 from bregnet._path import Plan, Row, Split, Track, Watcher, _joined, best_row, between, follow, rows_of
@@ -337,6 +339,29 @@ def test_signs_go_with_the_features_of_members():
     assert (slopes[:, 2] > 0).any()
     with pytest.raises(ValueError, match="monotone must have one entry for each of 3 features"):
         search.set_params(monotone=[1, 1]).fit(X, y)
+
+
+def test_members_that_would_be_the_same_are_fitted_once():
+    X, y = wave()
+    options = {"cv": FOLDS, "refinements": 0, "random_state": 0}
+    one, several = (DCRegressorCV([0.1, 0.01], n_estimators=n, **options).fit(X, y) for n in (1, 5))
+    assert one.n_fits_ == several.n_fits_ == 6
+    np.testing.assert_array_equal(one.predict(X), several.predict(X))
+    assert DCRegressorCV([0.1], n_estimators=5, max_features=1, **options).fit(X, y).n_fits_ == 15
+    assert DCRegressorCV([0.1], n_estimators=5, n_pieces=9, **options).fit(X, y).n_fits_ == 15
+
+
+@pytest.mark.parametrize("search", [ConvexRegressorCV, DCRegressorCV])
+def test_means_are_saved_and_their_best_estimator_is_a_plain_one(search, tmp_path):
+    X, y = bowl(50, 4)
+    options = {"monotone": [1, -1, 0, 0]} if search is ConvexRegressorCV else {}
+    model = search([0.1], cv=FOLDS, n_pieces=8, n_estimators=3, max_features=2, random_state=0, **options).fit(X, y)
+    save(model, tmp_path / "model")
+    np.testing.assert_allclose(load(tmp_path / "model").predict(X), model.predict(X))
+    best = clone(model.best_estimator_).fit(X, y)
+    assert best.n_features_in_ == model.best_estimator_.n_features_in_ == 4
+    assert model.best_estimator_.gap_ == model.gap_
+    assert np.flatnonzero(model.best_estimator_.feature_bounds_).size <= 2
 
 
 def test_members_do_not_depend_on_the_number_of_jobs():
