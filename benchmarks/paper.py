@@ -1,10 +1,11 @@
 """The five tables of the paper side by side with ours on this machine.
 
     BREGNET_DATA=folder python -m benchmarks.paper [--table 1,3] [--sets a,b] [--methods ours,lasso] [--quick]
-        [--jobs N] [--rows FILE] [--fresh] [--no-run] [--json FILE] [--markdown FILE]
+        [--jobs N] [--rows FILE] [--fresh] [--no-run] [--json FILE] [--markdown FILE] [--keep FILE]
 
 Every finished fold of every method is kept in the file of rows at once, and a run goes on where the last one was
-interrupted. A row is computed anew when the settings of its method have changed.
+interrupted. A row is computed anew when the settings of its method have changed. The rows behind the page in the
+repository are in RESULTS.jsonl beside it: `--rows benchmarks/RESULTS.jsonl --no-run` shows them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from benchmarks.report import Table, machine, write_json
 from benchmarks.rows import Outcome, Store, Unit
 
 HERE = Path(__file__).parent
-ROWS, PAGE = HERE / "paper-rows.jsonl", HERE / "RESULTS.md"
+ROWS, PAGE, KEPT = HERE / "paper-rows.jsonl", HERE / "RESULTS.md", HERE / "RESULTS.jsonl"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -60,10 +61,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--no-run", action="store_true", help="compute nothing, only show what is stored")
     parser.add_argument("--json", metavar="FILE", help="also write the tables to FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the results page to FILE")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="also write the rows behind the page to FILE")
     options = parser.parse_args(arguments)
     everything = options.table is None and options.sets is None and not options.quick
-    if options.markdown is None and everything:
-        options.markdown = PAGE
+    if everything:
+        options.markdown, options.keep = options.markdown or PAGE, options.keep or KEPT
     options.table = _tables(parser, options.table)
     options.methods = _names(parser, "--methods", options.methods, METHODS)
     if options.sets is not None:
@@ -218,6 +220,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = "python -m benchmarks.paper" + (" --quick" if options.quick else "")
         options.markdown.write_text(page(shown, command=command, about=notes))
         print(f"written to {options.markdown}")
+    if options.keep is not None:
+        store.write(options.keep, units)
+        print(f"{options.keep} has the rows")
     for finished in failed:
         print(f"\n{finished.unit} failed:\n{finished.error}", file=sys.stderr)
     return 1 if failed else 0

@@ -105,6 +105,11 @@ class Store:
         """Drop the rows of `units`. The file only grows: the line that says so holds for the rows before it."""
         self._append({"forget": [unit._asdict() for unit in units]})
 
+    def write(self, path: Path, units: Iterable[Unit]) -> None:
+        """The rows of `units` that are finished, in a file of their own that can be a store again."""
+        rows = [row for row in map(self.get, units) if row is not None]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
     def get(self, unit: Unit) -> dict[str, Any] | None:
         """The row of a unit, or None where it is not finished."""
         return self._rows.get(unit.key)

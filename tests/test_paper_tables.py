@@ -360,6 +360,17 @@ def test_page_of_an_empty_store_has_the_papers_figures_and_dashes_only(tmp_path)
     assert "scikit-learn" in text
 
 
+def test_kept_rows_are_a_store_again(tmp_path):
+    store, units = Store(tmp_path / "rows"), [unit(fold) for fold in range(3)]
+    for each in units[:2]:
+        store.add(each, OUTCOME, threads=1)
+    store.add(unit(alpha=0.1), OUTCOME, threads=1)  # of other settings
+    store.write(tmp_path / "kept", units)
+    again = Store(tmp_path / "kept")
+    assert len(again) == 2
+    assert [again.get(each) for each in units] == [store.get(each) for each in units]
+
+
 def test_what_is_behind_the_paper_is_listed_with_what_is_known_of_it(monkeypatch):
     monkeypatch.setattr(markdown, "REASONS", {"Airfoil": "Noise."})
     columns = {"set": "9", "paper dc": ".1f", "paper forest": ".1f", "ours": ".1f"}
