@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
@@ -24,7 +24,7 @@ from bregnet.admm.margins import Margins, pulled
 TILE_ELEMENTS = 1 << 18  # entries of the state that rare passes, and the torch kernel, handle at once on a CPU
 GPU_TILES = 16  # as many times more on a GPU
 FUSED_MAX_DIMENSION = 64  # beyond, matrix products win over the fused loop
-SINGLE_THREAD_WORK = 12_000_000  # entries times features, of all sets, below which threads cost more than they save
+SINGLE_THREAD_WORK = 12_000_000  # entries times features below which handing work to a thread costs more than it saves
 
 
 class Moments(NamedTuple):
@@ -109,12 +109,6 @@ class Kernel(ABC):
     def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
         """Add g (r + s) to w in place; returns the moments of the new state."""
 
-    def advance_sets(
-        self, states: Sequence[Tensor], pieces: Sequence[Tensor], fitted: Sequence[Tensor], relaxation: float
-    ) -> list[Moments]:
-        """:meth:`advance` of each piece set, which do not depend on each other."""
-        return [self.advance(w, u, f, relaxation) for w, u, f in zip(states, pieces, fitted, strict=True)]
-
     def _slack(self, tile: Tensor, rows: slice) -> Tensor:
         """Slacks s of some rows of the state."""
         if self._scaled is None:
@@ -182,12 +176,12 @@ class FusedKernel(Kernel):
         self._compiled = fused.advance
         points = geometry.storage.points((geometry.dimension, geometry.n_points), dtype, self._device)
         self._points = points.copy_(geometry.points.T).numpy()
-        self._work = geometry.n_pieces * geometry.n_points * (geometry.dimension + 4)
-        self._n_threads = torch.get_num_threads()
-        n_chunks = 1 if self._work < SINGLE_THREAD_WORK else min(self._n_threads, geometry.n_pieces)
-        bounds = torch.linspace(0, geometry.n_pieces, n_chunks + 1).round().int().tolist()
+        work = geometry.n_pieces * geometry.n_points * (geometry.dimension + 4)
+        n_threads = 1 if work < SINGLE_THREAD_WORK else min(torch.get_num_threads(), geometry.n_pieces)
+        bounds = torch.linspace(0, geometry.n_pieces, n_threads + 1).round().int().tolist()
         self._chunks = [slice(a, b) for a, b in pairwise(bounds)]
-        self._pool: ThreadPoolExecutor | None = None
+        self._column_sums = torch.empty((n_threads, geometry.n_points), dtype=dtype)
+        self._pool = ThreadPoolExecutor(n_threads - 1) if n_threads > 1 else None
 
     def start(self, rho: float) -> None:
         """Use the step size `rho`."""
@@ -206,42 +200,23 @@ class FusedKernel(Kernel):
             yield
 
     def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
-        """One piece set alone."""
-        return self.advance_sets([state], [pieces], [fitted], relaxation)[0]
+        """One chunk of pieces a thread."""
+        rows, anchor = pieces.to(self.dtype).numpy(), fitted.to(self.dtype).numpy()
+        moments = torch.empty(pieces.shape, dtype=torch.float64)
+        matrix, products, sums = state.numpy(), moments.numpy(), self._column_sums.numpy()
+        step, (pull, push) = matrix.dtype.type(relaxation), self._tables
 
-    def advance_sets(
-        self, states: Sequence[Tensor], pieces: Sequence[Tensor], fitted: Sequence[Tensor], relaxation: float
-    ) -> list[Moments]:
-        """Chunks of pieces of all sets, shared among the threads."""
-        step = torch.empty(0, dtype=self.dtype).numpy().dtype.type(relaxation)
-        moments = [torch.empty(u.shape, dtype=torch.float64) for u in pieces]
-        sums = torch.empty((len(states), len(self._chunks), self._geometry.n_points), dtype=self.dtype)
-        tasks = []
-        for number, (w, u, f) in enumerate(zip(states, pieces, fitted, strict=True)):
-            matrix, rows, anchor = w.numpy(), u.to(self.dtype).numpy(), f.to(self.dtype).numpy()
-            products, partial = moments[number].numpy(), sums[number].numpy()
-            for chunk, into in zip(self._chunks, partial, strict=True):
-                weights = (*(table[chunk] for table in self._tables), self._bounds)
-                tasks.append((matrix[chunk], rows[chunk], self._points, anchor, *weights, step, products[chunk], into))
-        self._share_out(tasks)
-        return [Moments(*both) for both in zip(moments, sums.sum(1, dtype=torch.float64), strict=True)]
+        def run(thread: int, chunk: slice) -> None:
+            weights = pull[chunk], push[chunk], self._bounds
+            self._compiled(
+                matrix[chunk], rows[chunk], self._points, anchor, *weights, step, products[chunk], sums[thread]
+            )
 
-    def _share_out(self, tasks: Sequence[tuple]) -> None:
-        """The compiled pass for every task: whoever is free, this thread included, takes the next."""
-        left = iter(tasks)
-
-        def work() -> None:
-            for task in left:
-                self._compiled(*task)
-
-        many = self._work * len(tasks) >= SINGLE_THREAD_WORK * len(self._chunks)
-        n_helpers = min(self._n_threads, len(tasks)) - 1 if many else 0
-        if n_helpers and self._pool is None:
-            self._pool = ThreadPoolExecutor(self._n_threads - 1)
-        helpers = [self._pool.submit(work) for _ in range(n_helpers)] if self._pool else []
-        work()
-        for helper in helpers:
-            helper.result()
+        waiting = [self._pool.submit(run, i, c) for i, c in enumerate(self._chunks[1:], 1)] if self._pool else []
+        run(0, self._chunks[0])
+        for task in waiting:
+            task.result()
+        return Moments(moments, self._column_sums.sum(0, dtype=torch.float64))
 
 
 def choose_kernel(geometry: Geometry, dtype: torch.dtype, margins: Margins | None = None) -> Kernel:

@@ -152,8 +152,10 @@ class _Iteration:
         state, geometry = self.state, self.problem.geometry
         clipped = self.clipped_slopes()
         self.pieces = self.problem.solve_pieces(self._right_hand_side(2 * clipped - state.slopes))
-        fitted = [geometry.fitted(pieces) for pieces in self.pieces]
-        self.moments = self.kernel.advance_sets(state.slacks, list(self.pieces), fitted, self.relaxation)
+        self.moments = [
+            self.kernel.advance(w, u, geometry.fitted(u), self.relaxation)
+            for w, u in zip(state.slacks, self.pieces, strict=True)
+        ]
         state.slopes.add_(self.pieces[..., :-1] - clipped, alpha=self.relaxation)
 
     def clipped_slopes(self) -> Tensor:
