@@ -8,7 +8,6 @@ mean of several fits, of cells drawn anew, and these means are averaged.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -146,11 +145,3 @@ def predict(fold: Fold, inner: Inner, quick: bool, *, own_split: bool) -> Averag
     predicted = [np.asarray(model.predict(fold.X_test)) for model in models]
     one_fit = searches[0].best_estimator_.predict(fold.X_test)
     return Averages(np.mean(predicted, axis=0), np.asarray(one_fit), searches, kept)
-
-
-def timed(fold: Fold, inner: Inner, quick: bool, *, own_split: bool) -> tuple[Averages, float]:
-    """Predictions and the CPU seconds they took; compiled before these are counted."""
-    DCRegressor(max_iter=25, tol=1.0).fit(fold.X[:20], fold.y[:20])
-    began = time.process_time()
-    found = predict(fold, inner, quick, own_split=own_split)
-    return found, time.process_time() - began
