@@ -13,10 +13,10 @@ from torch import Tensor
 from benchmarks.rows import Outcome
 from benchmarks.solver import make_problem, synthetic
 from bregnet import ConvexRegressor, DCRegressor
-from bregnet._preparing import Standardisation
-from bregnet.admm.loop import Options, solve
-from bregnet.admm.result import Check
 from bregnet.datasets import Fold
+from bregnet.solver.loop import Options, solve
+from bregnet.solver.points import Standardisation
+from bregnet.solver.result import Check
 
 ALPHA = 0.01
 N_TRAIN, N_VALIDATION = 1000, 500

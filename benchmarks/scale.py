@@ -30,7 +30,7 @@ from benchmarks import scale_search
 from benchmarks.report import Table, machine, write_json
 from benchmarks.timing import in_own_process, peak_megabytes
 from bregnet import PBDL, ConvexRegressor, DCRegressor, datasets, distributed
-from bregnet.admm.loop import _Iteration
+from bregnet.solver.loop import _Iteration
 
 N_FEATURES = 16
 N_PIECES = 400

@@ -20,7 +20,7 @@ from sklearn.model_selection import KFold
 from benchmarks.report import Table, machine, write_json
 from benchmarks.solver import synthetic
 from bregnet import ConvexRegressor, ConvexRegressorCV, DCRegressor, DCRegressorCV
-from bregnet.admm.result import Result
+from bregnet.solver.result import Result
 
 ALPHAS = (1.0, 0.3, 0.1, 0.03, 0.01)
 PATH_COLUMNS = {

@@ -20,12 +20,12 @@ from benchmarks.peers import clarabel_program
 from benchmarks.peers.paper import PaperAlgorithm
 from benchmarks.report import Table, machine, write_json
 from benchmarks.timing import FIT_COLUMNS, fit_row, in_own_process, iteration_seconds, peak_megabytes
-from bregnet.admm.geometry import Geometry
-from bregnet.admm.loop import Options, solve
-from bregnet.admm.problem import Problem
-from bregnet.admm.prox import Penalty
-from bregnet.problems.convex import ConvexRegression
-from bregnet.problems.dc import DCRegression
+from bregnet.solver.convex import ConvexRegression
+from bregnet.solver.dc import DCRegression
+from bregnet.solver.geometry import Geometry
+from bregnet.solver.loop import Options, solve
+from bregnet.solver.penalty import Penalty
+from bregnet.solver.problem import Problem
 
 COLUMNS = {"problem": "", **FIT_COLUMNS, "x paper/iter": ".0f", "x paper": ".0f", "x Clarabel": ".0f"}
 GROWTH_COLUMNS = {"problem": "", **FIT_COLUMNS, "ns/(n K)": ".2f", "peak MB": ".0f", "states": ".2f"}

@@ -16,11 +16,11 @@ from benchmarks.peers.paper import PaperBregman
 from benchmarks.report import Table
 from benchmarks.timing import FIT_COLUMNS, fastest_seconds, fit_row, in_own_process, iteration_seconds, peak_megabytes
 from bregnet import BregmanDivergence, MaxAffine
-from bregnet.admm.geometry import Geometry
-from bregnet.admm.loop import Options, solve
-from bregnet.admm.prox import Penalty
 from bregnet.metrics import mean_average_precision
-from bregnet.problems.bregman import BregmanLearning, Labels
+from bregnet.solver.bregman import BregmanLearning, Labels
+from bregnet.solver.geometry import Geometry
+from bregnet.solver.loop import Options, solve
+from bregnet.solver.penalty import Penalty
 
 SMALL = {"iris": load_iris, "wine": load_wine, "wdbc": load_breast_cancer}
 SETTLING = (25, 50, 100, 200, 400, 800)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from bregnet.admm.loop import State, _Iteration, default_rho
-from bregnet.admm.problem import Problem
-from bregnet.admm.result import Result
+from bregnet.solver.loop import State, _Iteration, default_rho
+from bregnet.solver.problem import Problem
+from bregnet.solver.result import Result
 
 FIT_COLUMNS = {
     "n": "d",

@@ -4,8 +4,6 @@
 from bregnet import datasets, distributed, metrics, nn, plotting
 from bregnet._files import UnreadableFileError
 from bregnet._report import Report, report
-from bregnet.admm.result import Check, Result
-from bregnet.checkpoints import Checkpoint
 from bregnet.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
 from bregnet.clustering import BregmanKMeans
 from bregnet.divergences import BregmanDivergence, divergence
@@ -19,3 +17,5 @@ from bregnet.neighbors import BregmanKNeighborsClassifier, BregmanKNeighborsRegr
 from bregnet.persistence import load, save
 from bregnet.ranking import BregmanRanker
 from bregnet.regression import ConvexRegressor, DCRegressor
+from bregnet.solver.checkpoints import Checkpoint
+from bregnet.solver.result import Check, Result

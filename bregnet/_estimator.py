@@ -21,19 +21,19 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from bregnet import _validation as check
-from bregnet import checkpoints
 from bregnet._arrays import Array
 from bregnet._notebook import EstimatorCard
-from bregnet._preparing import MemoryNeed, Points, Standardisation, free_bytes, memory_need, readable
-from bregnet._storage import MEMORY, Scratch, Storage, collected
-from bregnet.admm.geometry import Geometry
-from bregnet.admm.growth import grown, known_places, nearest_cells
-from bregnet.admm.loop import FINE_TOLERANCE, Options, Solution, State
-from bregnet.admm.polish import SUBSET_SHARE
-from bregnet.admm.result import Check, Result
 from bregnet.distributed import Ranks, current
-from bregnet.partition import Merged
-from bregnet.problems.least_squares import pairs_per_point
+from bregnet.solver import checkpoints
+from bregnet.solver.geometry import Geometry
+from bregnet.solver.growth import grown, known_places, nearest_cells
+from bregnet.solver.loop import FINE_TOLERANCE, Options, Solution, State
+from bregnet.solver.partition import Merged
+from bregnet.solver.points import MemoryNeed, Points, Standardisation, free_bytes, memory_need, readable
+from bregnet.solver.polish import SUBSET_SHARE
+from bregnet.solver.regression import pairs_per_point
+from bregnet.solver.result import Check, Result
+from bregnet.solver.storage import MEMORY, Scratch, Storage, collected
 
 PAIR_BYTES = 24  # of a multiplier that the certificate looks at: where it is, its size, and how it moves
 

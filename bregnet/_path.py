@@ -19,8 +19,8 @@ from tqdm.auto import tqdm
 
 from bregnet._estimator import SolverEstimator
 from bregnet._members import Member, averaged
-from bregnet.admm.kernels import single_threaded_torch
-from bregnet.admm.result import Check
+from bregnet.solver.kernels import single_threaded_torch
+from bregnet.solver.result import Check
 
 IMPROVEMENT = 1e-3  # of the score: less does not count (paper, section 5.2)
 PATIENCE = 50  # iterations in which it may fail to come, beside half as many as it took the last time

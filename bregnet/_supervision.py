@@ -8,7 +8,7 @@ import numpy as np
 
 from bregnet import _arrays as arrays
 from bregnet import _validation as check
-from bregnet.partition import Merged
+from bregnet.solver.partition import Merged
 
 
 def _row_numbers(name: str, values: Any, width: int, n_rows: int) -> np.ndarray:

@@ -9,8 +9,8 @@ from sklearn.covariance import ledoit_wolf
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
-from bregnet.admm.margins import MARGIN
 from bregnet.classical import Quadratic
+from bregnet.solver.margins import MARGIN
 
 KINDS = ("within", "nca")
 

@@ -18,22 +18,22 @@ from torch import Tensor
 from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
 from bregnet._estimator import SolverEstimator
-from bregnet._preparing import Points, Standardisation
 from bregnet._supervision import class_histograms, given_pairs, given_triplets, in_groups, majority
-from bregnet.admm.geometry import Geometry
-from bregnet.admm.loop import solve
-from bregnet.admm.prox import Penalty
-from bregnet.admm.result import Check
 from bregnet.calibration import similarity_threshold
-from bregnet.checkpoints import Checkpoint
 from bregnet.companions import companion_generator
 from bregnet.distributed import current
 from bregnet.divergences import BregmanDivergence
 from bregnet.functions import MaxAffine
 from bregnet.generators import Generator
 from bregnet.metrics import mean_average_precision
-from bregnet.partition import merge_duplicates
-from bregnet.problems.bregman import BregmanLearning, Labels, Pairs, Supervision, Triplets
+from bregnet.solver.bregman import BregmanLearning, Labels, Pairs, Supervision, Triplets
+from bregnet.solver.checkpoints import Checkpoint
+from bregnet.solver.geometry import Geometry
+from bregnet.solver.loop import solve
+from bregnet.solver.partition import merge_duplicates
+from bregnet.solver.penalty import Penalty
+from bregnet.solver.points import Points, Standardisation
+from bregnet.solver.result import Check
 
 CALIBRATION_ROWS = 500  # with as many others, at most, to set the threshold by
 PAIR_ELEMENTS = 1 << 20  # features of pairs that are held at once

@@ -19,17 +19,17 @@ from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy, to_torch
 from bregnet._clusterer import sample_weights
 from bregnet._estimator import SolverEstimator
-from bregnet._preparing import Standardisation
-from bregnet.admm.geometry import Geometry
-from bregnet.admm.loop import Options, Solution, State, solve
-from bregnet.admm.prox import Penalty
-from bregnet.admm.result import Check, Result
-from bregnet.checkpoints import Checkpoint, Keeper
 from bregnet.functions import DifferenceOfConvex, MaxAffine
-from bregnet.partition import merge_duplicates
-from bregnet.problems.convex import ConvexRegression
-from bregnet.problems.dc import DCRegression
-from bregnet.problems.least_squares import LeastSquares
+from bregnet.solver.checkpoints import Checkpoint, Keeper
+from bregnet.solver.convex import ConvexRegression
+from bregnet.solver.dc import DCRegression
+from bregnet.solver.geometry import Geometry
+from bregnet.solver.loop import Options, Solution, State, solve
+from bregnet.solver.partition import merge_duplicates
+from bregnet.solver.penalty import Penalty
+from bregnet.solver.points import Standardisation
+from bregnet.solver.regression import LeastSquares
+from bregnet.solver.result import Check, Result
 
 LEVEL_POINTS = 500  # to set the level of a smoothed function by, during a fit
 MOST_LEVEL_POINTS = 20_000  # and afterwards

@@ -32,7 +32,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError, UndefinedMetr
 import bregnet
 from bregnet import distributed, metrics
 from bregnet.inner_product import InnerProductForm
-from bregnet.partition import Merged
+from bregnet.solver.partition import Merged
 
 SECONDS = 300  # beyond, a call hangs
 REFUSALS = (ValueError, TypeError, MemoryError, NotFittedError, NotADirectoryError, FileNotFoundError)

@@ -4,11 +4,11 @@ import numpy as np
 import torch
 
 from benchmarks.peers.clarabel_program import Program
-from bregnet.admm.geometry import Geometry
-from bregnet.admm.prox import Penalty
-from bregnet.partition import kmeans_cells
-from bregnet.problems.convex import ConvexRegression
-from bregnet.problems.dc import DCRegression
+from bregnet.solver.convex import ConvexRegression
+from bregnet.solver.dc import DCRegression
+from bregnet.solver.geometry import Geometry
+from bregnet.solver.partition import kmeans_cells
+from bregnet.solver.penalty import Penalty
 
 
 def random_program(seed, *, n=(20, 80), d=(1, 6), dc=False, cells=False, monotone=False):

@@ -12,8 +12,8 @@ import warnings
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from bregnet import PBDL, Checkpoint, ConvexRegressor, DCRegressor, checkpoints, distributed
-from bregnet.admm import polish
+from bregnet import PBDL, Checkpoint, ConvexRegressor, DCRegressor, distributed
+from bregnet.solver import checkpoints, polish
 
 
 def data(learner, n=600, d=4):

@@ -11,13 +11,13 @@ import bregnet
 
 PACKAGE = Path(__file__).parent.parent / "bregnet"
 LAYERS = [
-    {"_version", "_validation", "_arrays", "_compiling", "_notebook", "distributed", "partition"},
-    {"generators", "metrics", "calibration", "_files", "_storage"},
-    {"classical", "_points", "datasets", "_preparing", "checkpoints"},
+    {"_version", "_validation", "_arrays", "_compiling", "_notebook", "distributed"},
+    {"generators", "metrics", "calibration", "_files"},
+    {"classical", "_points", "datasets"},
     {"functions", "divergences"},
     {"_states", "_learned", "_members", "centres"},
-    {"_minibatch", "_em", "engines", "admm"},
-    {"problems", "inner_product", "_clusterer"},
+    {"_minibatch", "_em", "engines", "solver"},
+    {"inner_product", "_clusterer"},
     {"_estimator", "_supervision", "companions", "index"},
     {"regression", "metric_learning", "_searching", "clustering", "mixture", "_path"},
     {"neighbors", "ranking", "_search"},

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from bregnet import PBDL, Checkpoint, ConvexRegressor, UnreadableFileError, checkpoints
+from bregnet import PBDL, Checkpoint, ConvexRegressor, UnreadableFileError
+from bregnet.solver import checkpoints
 from tests.scale_jobs import data, model, summary
 from tests.selecting import some_slow
 

@@ -15,9 +15,9 @@ from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
 import bregnet
 from bregnet import PBDL, PBDLCV, ConvexRegressor, ConvexRegressorCV, DCRegressor
-from bregnet.checkpoints import Checkpoint
 from bregnet.cli import main
 from bregnet.distributed import RankLostError
+from bregnet.solver.checkpoints import Checkpoint
 from tests.cli_runs import FEW, LABELS, SAME, X, Y, error_of, run, write_files
 
 

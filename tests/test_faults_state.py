@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import bregnet
 from bregnet import _estimator
-from bregnet._storage import Scratch, Storage
+from bregnet.solver.storage import Scratch, Storage
 from tests import fuzzing
 from tests.fuzzing import LABELS, PLAIN, TARGETS, X
 from tests.test_faults_threads import bits, python

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bregnet import PBDL, ConvexRegressor, DCRegressor
-from bregnet.admm.growth import known_places
+from bregnet.solver.growth import known_places
 from tests.scale_jobs import data
 from tests.selecting import some_slow
 

@@ -144,7 +144,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was():
 
 def test_many_classes_need_no_table_of_all_points_and_classes():
     from bregnet._supervision import class_histograms, in_groups, majority
-    from bregnet.partition import merge_duplicates
+    from bregnet.solver.partition import merge_duplicates
 
     rng = np.random.default_rng(0)
     X, classes = rng.standard_normal((40, 2)), rng.integers(0, 9, 40)

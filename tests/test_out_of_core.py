@@ -7,10 +7,12 @@ import pandas as pd
 import pytest
 import torch
 
-from bregnet import _preparing, _storage, partition
-from bregnet._preparing import Points, Standardisation, memory_need
-from bregnet._storage import Scratch
-from bregnet.partition import merge_duplicates
+from bregnet.solver import partition
+from bregnet.solver import points as _preparing
+from bregnet.solver import storage as _storage
+from bregnet.solver.partition import merge_duplicates
+from bregnet.solver.points import Points, Standardisation, memory_need
+from bregnet.solver.storage import Scratch
 from tests.scale_jobs import data, model, summary
 
 LEARNERS = pytest.mark.parametrize("learner", ["PBDL", "ConvexRegressor", "DCRegressor"])

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
-from bregnet import partition
-from bregnet._preparing import Points, Standardisation
+from bregnet.solver import partition
+from bregnet.solver.points import Points, Standardisation
 
 
 @pytest.mark.parametrize("few", [20_000, 0])

@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from bregnet import _validation as check
 from bregnet._arrays import Array
 from bregnet._notebook import held_fits
-from bregnet.admm.result import Result
 from bregnet.classical import SquaredEuclidean
 from bregnet.divergences import BregmanDivergence, divergence
 from bregnet.generators import Generator
@@ -29,6 +28,7 @@ from bregnet.plotting._shared import (
     same_columns,
     shown_rows,
 )
+from bregnet.solver.result import Result
 
 MOST_QUERIES = 3000  # rows that are looked at
 MOST_KNOWN = 10_000

@@ -18,7 +18,6 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from bregnet.admm.kernels import single_threaded_torch
 from bregnet.classical import Quadratic
 from bregnet.cli._data import Data
 from bregnet.cli._output import check_outputs, shows_progress, table, tell, warnings_as_lines, write_json
@@ -26,6 +25,7 @@ from bregnet.cli._reporting import write_report
 from bregnet.cli._scores import divergence_scores, headed
 from bregnet.divergences import BregmanDivergence
 from bregnet.metric_learning import PBDL
+from bregnet.solver.kernels import single_threaded_torch
 
 HELD_OUT = 0.3
 NEIGHBOURS = 5

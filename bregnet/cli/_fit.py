@@ -79,7 +79,7 @@ def fit(resume: bool, **given: Any) -> None:
 
     checkpoint: Path | None = given.pop("checkpoint")
     if checkpoint is not None:
-        from bregnet.checkpoints import Checkpoint
+        from bregnet.solver.checkpoints import Checkpoint
 
         given["checkpoint"] = Checkpoint(checkpoint, resume=resume)
     run(Job.of(given))

@@ -12,7 +12,7 @@ import torch
 from bregnet import _validation as check
 from bregnet._minibatch import RunningMeans
 from bregnet._states import ARRAY, REAL, TEXT, TRUTH, Field, Made, Tensors, finite_number, mapping, texts, whole
-from bregnet.admm.result import Check, Result
+from bregnet.solver.result import Check, Result
 
 PARTS: dict[str, Field] = {"str": TEXT, "bool": TRUTH, "int": whole(0), "float": REAL}  # of a Result, by annotation
 CHECK_PARTS = len(fields(Check))

@@ -14,8 +14,8 @@ from sklearn.pipeline import Pipeline
 from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy
 from bregnet._notebook import finite_looks, held_fits, level_range, percent
-from bregnet.admm.result import Result
 from bregnet.plotting._shared import NEUTRAL, axes, colour, legend, rows_of, shown_name
+from bregnet.solver.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,1 +1,0 @@
-"""What differs between the problems the solver serves. Problems never loop."""

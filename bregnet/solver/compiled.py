@@ -1,0 +1,246 @@
+"""The compiled pass over the state for the CPU, compiled by numba on first use.
+
+Kept apart so that importing the package does not import numba.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bregnet._compiling import compiled
+
+POINT_BLOCK = 2048  # columns of the state handled while their points stay in the second-level cache
+
+
+def _advance(
+    state, pieces, points, fitted, pull, push, bounds, relaxation, products, column_sums
+):  # pragma: no cover - compiled
+    """Update rows of w and accumulate W.xh and the column sums of W = w + 2 s while a block is in cache.
+
+    w += g (r + s) with r_kj = u_k.xh_j - u_c(j).xh_j and s the prox of the loss at -w. Groups of points, with the
+    same weights, lie together, so the weights are constants of the innermost loops.
+    """
+    n_rows, n_points = state.shape
+    dimension = points.shape[0]
+    zero, two = state.dtype.type(0), state.dtype.type(2)
+    n_groups = len(bounds) - 1
+    buffer = np.empty(POINT_BLOCK, state.dtype)
+    column_sums[:] = 0
+    products[:] = 0
+    for start in range(0, n_points, POINT_BLOCK):
+        width = min(POINT_BLOCK, n_points - start)
+        stop = start + width
+        anchor = fitted[start:stop]
+        totals = column_sums[start:stop]
+        for k in range(n_rows):
+            row = state[k, start:stop]
+            piece = pieces[k]
+            intercept = piece[dimension]
+            for j in range(width):
+                buffer[j] = intercept - anchor[j]
+            feature = 0
+            while feature + 4 <= dimension:
+                a0, a1, a2, a3 = piece[feature], piece[feature + 1], piece[feature + 2], piece[feature + 3]
+                x0 = points[feature, start:stop]
+                x1 = points[feature + 1, start:stop]
+                x2 = points[feature + 2, start:stop]
+                x3 = points[feature + 3, start:stop]
+                for j in range(width):
+                    buffer[j] += a0 * x0[j] + a1 * x1[j] + a2 * x2[j] + a3 * x3[j]
+                feature += 4
+            while feature < dimension:
+                a0 = piece[feature]
+                x0 = points[feature, start:stop]
+                for j in range(width):
+                    buffer[j] += a0 * x0[j]
+                feature += 1
+            total = zero
+            for group in range(n_groups):
+                first, last = max(bounds[group] - start, 0), min(bounds[group + 1] - start, width)
+                if last <= first:
+                    continue
+                down, up = pull[k, group], push[k, group]
+                entries, excess, sums = row[first:last], buffer[first:last], totals[first:last]
+                if up == zero:
+                    for j in range(last - first):
+                        value = entries[j]
+                        value += relaxation * (excess[j] + max(-value - down, zero))
+                        entries[j] = value
+                        value += two * max(-value - down, zero)
+                        excess[j] = value
+                        sums[j] += value
+                        total += value
+                else:
+                    for j in range(last - first):
+                        value = entries[j]
+                        aim = -value - down
+                        value += relaxation * (excess[j] + max(max(aim, min(aim + up, two)), zero))
+                        entries[j] = value
+                        aim = -value - down
+                        value += two * max(max(aim, min(aim + up, two)), zero)
+                        excess[j] = value
+                        sums[j] += value
+                        total += value
+            products[k, dimension] += total
+            feature = 0
+            while feature + 4 <= dimension:
+                x0 = points[feature, start:stop]
+                x1 = points[feature + 1, start:stop]
+                x2 = points[feature + 2, start:stop]
+                x3 = points[feature + 3, start:stop]
+                s0 = s1 = s2 = s3 = zero
+                for j in range(width):
+                    amount = buffer[j]
+                    s0 += amount * x0[j]
+                    s1 += amount * x1[j]
+                    s2 += amount * x2[j]
+                    s3 += amount * x3[j]
+                products[k, feature] += s0
+                products[k, feature + 1] += s1
+                products[k, feature + 2] += s2
+                products[k, feature + 3] += s3
+                feature += 4
+            while feature < dimension:
+                x0 = points[feature, start:stop]
+                s0 = zero
+                for j in range(width):
+                    s0 += buffer[j] * x0[j]
+                products[k, feature] += s0
+                feature += 1
+
+
+def _clip_columns(values, level, clipped, height):  # pragma: no cover - compiled
+    """Prox of ``level_l * max_k |.|`` on every column, by raising the height until no entry falls below it."""
+    n_rows, n_columns = values.shape
+    column = np.empty(n_rows, values.dtype)
+    for feature in range(n_columns):
+        for k in range(n_rows):
+            column[k] = abs(values[k, feature])
+        top, count = 0.0, -1
+        while True:
+            total, above = 0.0, 0
+            for k in range(n_rows):
+                kept = column[k] > top
+                total += column[k] if kept else 0.0
+                above += 1 if kept else 0
+            if above == count or above == 0:
+                break
+            count = above
+            top = max((total - level[feature]) / above, 0.0)
+        height[feature] = top
+        for k in range(n_rows):
+            clipped[k, feature] = min(max(values[k, feature], -top), top)
+
+
+def _pull(column_sums, lifted, products, kappa, wanted, out):  # pragma: no cover - compiled
+    """sum_k W_kj xh_j - sum_j W_mj xh_j + kappa times the wanted slopes, a piece per point."""
+    n, size = lifted.shape
+    for k in range(n):
+        for a in range(size - 1):
+            out[k, a] = column_sums[k] * lifted[k, a] - products[k, a] + kappa * wanted[k, a]
+        out[k, size - 1] = column_sums[k] * lifted[k, size - 1] - products[k, size - 1]
+
+
+def _solve_rank_one(right, lifted, base, solved, shrink, left, coupling, out):  # pragma: no cover - compiled
+    """Block 1 when every point has its own piece: in the terms of the factor in `normal`."""
+    n, size = right.shape
+    gathered = np.zeros(2 * size)
+    for k in range(n):
+        share = 0.0
+        for a in range(size):
+            share += right[k, a] * solved[k, a]
+        share *= shrink[k]
+        own = 0.0
+        for a in range(size):
+            value = -share * solved[k, a]
+            for b in range(size):
+                value += right[k, b] * base[b, a]
+            out[k, a] = value
+            own += value * lifted[k, a]
+            gathered[size + a] += value
+        for a in range(size):
+            gathered[a] += own * lifted[k, a]
+    shared = coupling @ gathered
+    common = base @ shared[:size]
+    for k in range(n):
+        along, across = 0.0, 0.0
+        for a in range(size):
+            along += lifted[k, a] * shared[size + a]
+            across += solved[k, a] * shared[a]
+        along = left[k] * along - shrink[k] * across
+        for a in range(size):
+            out[k, a] += along * solved[k, a] + common[a]
+
+
+def _fitted(pieces, lifted, cells, out):  # pragma: no cover - compiled
+    """The value each point's own piece takes there."""
+    n, size = lifted.shape
+    for j in range(n):
+        piece, total = pieces[cells[j]], 0.0
+        for a in range(size):
+            total += piece[a] * lifted[j, a]
+        out[j] = total
+
+
+def _cell_moments(values, lifted, cells, out):  # pragma: no cover - compiled
+    """Add values_j xh_j to the row of each point's cell."""
+    n, size = lifted.shape
+    for j in range(n):
+        row, value = out[cells[j]], values[j]
+        for a in range(size):
+            row[a] += value * lifted[j, a]
+
+
+def _cell_grams(weights, lifted, cells, out):  # pragma: no cover - compiled
+    """Add weight_j xh_j xh_j' to the matrix of each point's cell."""
+    n, size = lifted.shape
+    for j in range(n):
+        gram, weight, point = out[cells[j]], weights[j], lifted[j]
+        for a in range(size):
+            scaled = weight * point[a]
+            row = gram[a]
+            for b in range(size):
+                row[b] += scaled * point[b]
+
+
+def _pair_moments(rows, columns, flow, lifted, out):  # pragma: no cover - compiled
+    """Add flow_kj xh_j to the row of each pair's piece."""
+    size = lifted.shape[1]
+    for e in range(len(rows)):
+        row, point, value = out[rows[e]], lifted[columns[e]], flow[e]
+        for a in range(size):
+            row[a] += value * point[a]
+
+
+def _pair_grams(rows, columns, flow, lifted, out):  # pragma: no cover - compiled
+    """Add flow_kj xh_j xh_j' to the matrix of each pair's piece."""
+    size = lifted.shape[1]
+    for e in range(len(rows)):
+        gram, point, value = out[rows[e]], lifted[columns[e]], flow[e]
+        for a in range(size):
+            scaled = value * point[a]
+            row = gram[a]
+            for b in range(size):
+                row[b] += scaled * point[b]
+
+
+def _pair_excesses(rows, columns, pieces, lifted, fitted, out):  # pragma: no cover - compiled
+    """By how much a piece exceeds the point's own, on the pairs."""
+    size = lifted.shape[1]
+    for e in range(len(rows)):
+        piece, point, total = pieces[rows[e]], lifted[columns[e]], -fitted[columns[e]]
+        for a in range(size):
+            total += piece[a] * point[a]
+        out[e] = total
+
+
+advance = compiled(_advance)
+cell_grams = compiled(_cell_grams)
+pair_moments = compiled(_pair_moments)
+pair_grams = compiled(_pair_grams)
+pair_excesses = compiled(_pair_excesses)
+fitted = compiled(_fitted)
+cell_moments = compiled(_cell_moments)
+clip_columns = compiled(_clip_columns)
+pull = compiled(_pull)
+solve_rank_one = compiled(_solve_rank_one)

@@ -1,0 +1,227 @@
+"""Passes over the state matrix: the only code whose cost grows with n x K.
+
+Two kernels behind one interface: :class:`FusedKernel` (numba, CPU) and :class:`TiledKernel` (torch, any device).
+Rare passes (norms, rescaling, collecting the active pairs) are shared and work tile by tile, so that no second
+matrix of the state's size ever exists.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bregnet.solver.geometry import Geometry
+from bregnet.solver.margins import Margins, pulled
+
+TILE_ELEMENTS = 1 << 18  # entries of the state that rare passes, and the torch kernel, handle at once on a CPU
+GPU_TILES = 16  # as many times more on a GPU
+FUSED_MAX_DIMENSION = 64  # beyond, matrix products win over the compiled loop
+SINGLE_THREAD_WORK = 12_000_000  # entries times features below which handing work to a thread costs more than it saves
+
+
+class Moments(NamedTuple):
+    """Sums over W = w + 2 s that block 1 needs."""
+
+    products: Tensor  # sum_j W_kj xh_j, (K, d + 1), float64
+    column_sums: Tensor  # sum_k W_kj, (n,), float64
+
+
+class Pairs(NamedTuple):
+    """The entries of a state whose constraint pulls: multipliers mu_kj > 0."""
+
+    rows: Tensor  # piece k
+    columns: Tensor  # point j
+    values: Tensor  # rho (w + s) > 0, float64
+
+
+class _SingleThreadedTorch:
+    """Torch on one thread for whoever is inside.
+
+    The setting is the thread's own, and what new threads start from: everybody restores it, to what it was before
+    anyone came in.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before = 1
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._before = torch.get_num_threads()
+            self._inside += 1
+            torch.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            torch.set_num_threads(self._before)
+
+
+single_threaded_torch = _SingleThreadedTorch()
+
+
+class Kernel(ABC):
+    """One pass over the state matrix w (K, n) of a piece set; s = prox(-w) and W = w + 2 s.
+
+    Parameters
+    ----------
+    geometry : Geometry
+    dtype : torch.dtype
+        Of the state.
+    margins : Margins or None
+        The loss on the slacks; without one they are merely non-negative, s = max(-w, 0) and W = |w|.
+    """
+
+    def __init__(self, geometry: Geometry, dtype: torch.dtype, margins: Margins | None = None) -> None:
+        self._geometry = geometry
+        self.dtype = dtype
+        self._device = geometry.lifted.device
+        elements = TILE_ELEMENTS if self._device.type == "cpu" else GPU_TILES * TILE_ELEMENTS
+        self._tile = max(1, elements // geometry.n_points)
+        self._margins = margins
+        self.start(1.0)
+
+    def start(self, rho: float) -> None:
+        """Use the step size `rho`."""
+        self.rho = rho
+        self._scaled = None if self._margins is None else self._margins.scaled(rho, self.dtype)
+
+    def new_state(self) -> Tensor:
+        """A zero state, one row a piece."""
+        shape = (self._geometry.n_pieces, self._geometry.n_points)
+        return self._geometry.storage.state(shape, self.dtype, self._device)
+
+    def session(self) -> AbstractContextManager[None]:
+        """What must hold while iterations run."""
+        return nullcontext()
+
+    @abstractmethod
+    def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
+        """Add g (r + s) to w in place; returns the moments of the new state."""
+
+    def _slack(self, tile: Tensor, rows: slice) -> Tensor:
+        """Slacks s of some rows of the state."""
+        if self._scaled is None:
+            return (-tile).clamp_min_(0)
+        return pulled(tile, *self._scaled.at(rows))
+
+    def moments(self, state: Tensor) -> Moments:
+        """The moments of a state as it is: a step of length 0, so that they are the same to the last bit."""
+        shape = self._geometry.n_pieces, self._geometry.dimension + 1
+        nothing = torch.zeros(shape, dtype=torch.float64, device=self._device)
+        return self.advance(state, nothing, torch.zeros_like(self._geometry.weights), 0.0)
+
+    def rescale(self, state: Tensor, rho: float) -> None:
+        """Change the step size, keeping slacks and multipliers: w <- ratio (w + s) - s, in place."""
+        ratio = self.rho / rho
+        for rows in self._tiles(state):
+            tile = state[rows]
+            slack = self._slack(tile, rows)
+            tile.copy_(ratio * (tile + slack) - slack)
+        self.start(rho)
+
+    def multipliers(self, state: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """mu = rho (w + s), some rows after the other, in double precision."""
+        exact = None if self._margins is None else self._margins.scaled(self.rho, torch.float64)
+        for rows in self._tiles(state):
+            tile = state[rows].double()
+            slack = (-tile).clamp_min_(0) if exact is None else pulled(tile, *exact.at(rows))
+            yield rows, (tile + slack).mul_(self.rho)
+
+    def _tiles(self, state: Tensor) -> Iterator[slice]:
+        return (slice(start, min(start + self._tile, len(state))) for start in range(0, len(state), self._tile))
+
+
+class TiledKernel(Kernel):
+    """Torch matrix products on tiles of pieces, for any device and for many features."""
+
+    def __init__(self, geometry: Geometry, dtype: torch.dtype, margins: Margins | None = None) -> None:
+        super().__init__(geometry, dtype, margins)
+        self._lifted = geometry.storage.points(tuple(geometry.lifted.shape), dtype, self._device)
+        self._lifted.copy_(geometry.lifted)
+
+    def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
+        """One tile of pieces after the other."""
+        pieces, fitted = pieces.to(self.dtype), fitted.to(self.dtype)
+        products = torch.empty_like(pieces)
+        column_sums = torch.zeros_like(fitted)
+        for rows in self._tiles(state):
+            tile = state[rows]
+            step = torch.addmm(fitted, pieces[rows], self._lifted.T, beta=-1)  # r
+            step += self._slack(tile, rows)  # r + s
+            tile.add_(step, alpha=relaxation)
+            total = torch.add(tile, self._slack(tile, rows), alpha=2, out=step)  # W
+            torch.matmul(total, self._lifted, out=products[rows])
+            column_sums += total.sum(0)
+        return Moments(products.double(), column_sums.double())
+
+
+class FusedKernel(Kernel):
+    """One compiled pass per iteration: the update and both sums while a block of the state is in cache."""
+
+    def __init__(self, geometry: Geometry, dtype: torch.dtype, margins: Margins | None = None) -> None:
+        super().__init__(geometry, dtype, margins)
+        from bregnet.solver import compiled
+
+        self._compiled = compiled.advance
+        points = geometry.storage.points((geometry.dimension, geometry.n_points), dtype, self._device)
+        self._points = points.copy_(geometry.points.T).numpy()
+        work = geometry.n_pieces * geometry.n_points * (geometry.dimension + 4)
+        n_threads = 1 if work < SINGLE_THREAD_WORK else min(torch.get_num_threads(), geometry.n_pieces)
+        bounds = torch.linspace(0, geometry.n_pieces, n_threads + 1).round().int().tolist()
+        self._chunks = [slice(a, b) for a, b in pairwise(bounds)]
+        self._column_sums = torch.empty((n_threads, geometry.n_points), dtype=dtype)
+        self._pool = ThreadPoolExecutor(n_threads - 1) if n_threads > 1 else None
+
+    def start(self, rho: float) -> None:
+        """Use the step size `rho`."""
+        super().start(rho)
+        scaled = self._scaled
+        if scaled is None:
+            none = torch.zeros((self._geometry.n_pieces, 1), dtype=self.dtype)
+            scaled = Margins(none, none, torch.tensor([self._geometry.n_points]))
+        self._tables = scaled.pull.contiguous().numpy(), scaled.push.contiguous().numpy()
+        self._bounds = scaled.bounds.numpy()
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """One thread for torch: its own would spin between its small operations and take the cores of the pass."""
+        with single_threaded_torch:
+            yield
+
+    def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
+        """One chunk of pieces a thread."""
+        rows, anchor = pieces.to(self.dtype).numpy(), fitted.to(self.dtype).numpy()
+        moments = torch.empty(pieces.shape, dtype=torch.float64)
+        matrix, products, sums = state.numpy(), moments.numpy(), self._column_sums.numpy()
+        step, (pull, push) = matrix.dtype.type(relaxation), self._tables
+
+        def run(thread: int, chunk: slice) -> None:
+            weights = pull[chunk], push[chunk], self._bounds
+            self._compiled(
+                matrix[chunk], rows[chunk], self._points, anchor, *weights, step, products[chunk], sums[thread]
+            )
+
+        waiting = [self._pool.submit(run, i, c) for i, c in enumerate(self._chunks[1:], 1)] if self._pool else []
+        run(0, self._chunks[0])
+        for task in waiting:
+            task.result()
+        return Moments(moments, self._column_sums.sum(0, dtype=torch.float64))
+
+
+def choose_kernel(geometry: Geometry, dtype: torch.dtype, margins: Margins | None = None) -> Kernel:
+    """The compiled pass on a CPU with few features, matrix products otherwise."""
+    on_cpu = geometry.lifted.device.type == "cpu"
+    if on_cpu and geometry.dimension <= FUSED_MAX_DIMENSION:
+        return FusedKernel(geometry, dtype, margins)
+    return TiledKernel(geometry, dtype, margins)

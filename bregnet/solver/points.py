@@ -1,0 +1,258 @@
+"""From rows of X, which may lie in a file, to the points of a program: units, duplicates, cells, room needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor
+
+from bregnet.distributed import ALONE, Ranks
+from bregnet.solver import partition
+from bregnet.solver.partition import Merged, blocks
+from bregnet.solver.storage import MEMORY, Storage
+
+VECTOR_BYTES = 150  # of targets, weights, cells, sums and the like, a point
+WORK_BYTES = 50_000_000  # tiles, compiled code and the like, whatever the size
+LARGEST_DRIFT = 4.0  # of units, in factors and in standard deviations, before new ones are taken
+CGROUP_FILES = (  # limit, use, and the statistics that say how much of it is a mere cache of files
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
+    *[tuple(f"/sys/fs/cgroup/memory/memory.{name}" for name in ("limit_in_bytes", "usage_in_bytes", "stat"))],
+)
+
+
+@dataclass(frozen=True)
+class Standardisation:
+    """Affine maps to the solver's coordinates: unit-variance features and targets.
+
+    The solver always works there, so that its step size suits data of any scale; whether the penalty acts there
+    or on the original slopes is a matter of its level per feature.
+    """
+
+    centre: np.ndarray
+    scale: np.ndarray  # 0 where a feature does not vary
+    target_centre: float = 0.0
+    target_scale: float = 1.0
+
+    @classmethod
+    def of(cls, X: np.ndarray, y: np.ndarray | None = None) -> Standardisation:
+        """Means and standard deviations."""
+        centre, scale = _spread("X", X)
+        if y is None:
+            return cls(centre, scale)
+        target_centre, target_scale = _spread("y", y[:, None])
+        return cls(centre, scale, float(target_centre[0]), float(target_scale[0]) or 1.0)
+
+    @property
+    def unit(self) -> np.ndarray:
+        """The scale of each feature, 1 for one that does not vary."""
+        return np.where(self.scale > 0, self.scale, 1.0)
+
+    def serves(self, fresh: Standardisation) -> bool:
+        """Whether data with the units `fresh` are well scaled in these, too: no feature lost, none far off."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.append(self.scale / fresh.scale, self.target_scale / fresh.target_scale)
+            shift = np.append((self.centre - fresh.centre) / fresh.scale, 0.0)
+        alike = np.append((self.scale == 0) & (fresh.scale == 0), False)
+        near = (ratio > 1 / LARGEST_DRIFT) & (ratio < LARGEST_DRIFT) & (np.abs(shift) < LARGEST_DRIFT)
+        return bool((alike | near).all())
+
+    def points(self, X: np.ndarray) -> np.ndarray:
+        """Features in the solver's coordinates; 0 where a feature does not vary."""
+        return np.where(self.scale > 0, (X - self.centre) / self.unit, 0.0)
+
+    def targets(self, y: np.ndarray) -> np.ndarray:
+        """Targets in the solver's coordinates."""
+        return (y - self.target_centre) / self.target_scale
+
+    def original(self, pieces: np.ndarray, *, level: float) -> tuple[np.ndarray, np.ndarray]:
+        """Slopes and intercepts of pieces (K, d + 1) in the original coordinates, raised by `level`."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            slopes = np.where(self.scale > 0, self.target_scale * pieces[:, :-1] / self.unit, 0.0)
+            intercepts = self.target_scale * pieces[:, -1] + level - slopes @ self.centre
+        if not (np.isfinite(slopes).all() and np.isfinite(intercepts).all()):
+            found = f"deviations from {self.unit.min():.3g} in X and of {self.target_scale:.3g} in y"
+            raise ValueError(f"X and y must not have units whose ratios, the slopes, overflow, got {found}")
+        return slopes, intercepts
+
+
+def _spread(name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column, without overflow; 0 where a column varies by rounding only."""
+    n = len(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        centre = sum(rows.sum(0) for _, rows in blocks(values)) / n
+        sizes = [(np.abs(rows - centre).max(0), np.abs(rows).max(0)) for _, rows in blocks(values)]
+        largest, height = np.max(sizes, axis=0)
+        unit = np.where(largest > 0, largest, 1.0)
+        squares = sum(np.square((rows - centre) / unit).sum(0) for _, rows in blocks(values))
+        scale = unit * np.sqrt(squares / n)
+    if not (np.isfinite(centre).all() and np.isfinite(scale).all()):
+        raise ValueError(f"{name} must have finite means and deviations, got values up to {height.max():.3g}")
+    return centre, np.where(largest <= 1e-13 * height, 0.0, scale)
+
+
+@dataclass(frozen=True)
+class Points:
+    """The distinct rows of X in the solver's coordinates, and this rank's share of them.
+
+    Parameters
+    ----------
+    features : ndarray of shape (n, d)
+        Rows, possibly in a file and in any precision.
+    units : Standardisation
+    merged : Merged
+    device : torch.device
+    ranks : Ranks
+    storage : Storage
+    """
+
+    features: np.ndarray
+    units: Standardisation
+    merged: Merged
+    device: torch.device
+    ranks: Ranks = ALONE
+    storage: Storage = MEMORY
+
+    def __len__(self) -> int:
+        return len(self.merged.first)
+
+    @property
+    def share(self) -> slice:
+        """The distinct points that are this rank's."""
+        return self.ranks.share(len(self))
+
+    def here(self, values: np.ndarray) -> Tensor:
+        """Values (m, ...) of this rank's points."""
+        return torch.as_tensor(values[self.share], device=self.device)
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """How many rows each of this rank's points stands for."""
+        return self.here(self.merged.counts.astype(np.float64))
+
+    def lifted(self, units: Standardisation | None = None) -> Tensor:
+        """The points of this rank with a trailing 1; `units` other than its own may be given."""
+        units = units or self.units
+        share, n_features = self.share, self.features.shape[1]
+        size = share.stop - share.start
+        out = self.storage.points((size, n_features + 1), torch.float64, torch.device("cpu"))
+        out[:, -1] = 1
+        target = np.full(len(self.features), -1)
+        target[self.merged.first[share]] = np.arange(size)
+        for part, rows in blocks(self.features):
+            places = target[part]
+            kept = np.flatnonzero(places >= 0)
+            out.numpy()[places[kept], :-1] = units.points(rows[kept])
+        return out.to(self.device)
+
+    def at(self, numbers: np.ndarray) -> np.ndarray:
+        """Some of all distinct points, in memory."""
+        rows = np.asarray(self.features[self.merged.first[numbers]], dtype=np.float64)
+        return self.units.points(rows)
+
+    def cut(self, lifted: Tensor, n_cells: int, classes: np.ndarray | None, seed: Any) -> tuple[Tensor, int]:
+        """Cells of this rank's points, inside each class where classes (m,) are given, and how many there are."""
+        counts = self.merged.counts.astype(np.float64)
+        if len(self) <= partition.FEW_POINTS:
+            every = self.at(np.arange(len(self)))
+            if classes is None:
+                cells = partition.kmeans_cells(every, n_cells, counts, seed)
+            else:
+                cells = partition.class_cells(every, classes, n_cells, counts, seed)
+            agreed = self.ranks.first(torch.as_tensor(cells))
+            return agreed[self.share].to(self.device), int(agreed.max()) + 1
+        centres = partition.sampled_centres(self.at, classes, n_cells, counts, seed)
+        centres = [self.ranks.first(torch.as_tensor(each)).numpy() for each in centres]
+        mine = None if classes is None or len(centres) == 1 else classes[self.share]
+        cells = _assigned(lifted[:, :-1].cpu().numpy(), mine, centres)
+        n_members = torch.bincount(torch.as_tensor(cells), minlength=sum(map(len, centres)))
+        used = self.ranks.sum(n_members) > 0
+        number = used.cumsum(0) - 1
+        return number[torch.as_tensor(cells)].to(self.device), int(used.sum())
+
+
+def _assigned(points: np.ndarray, classes: np.ndarray | None, centres: list[np.ndarray]) -> np.ndarray:
+    """The nearest of all centres, or of those of the point's class, counted through all classes."""
+    if classes is None:
+        return partition.nearest_centre(points, centres[0])
+    cells = np.empty(len(points), dtype=np.int64)
+    firsts = np.cumsum([0, *(len(each) for each in centres)])
+    for label in np.unique(classes):
+        inside = np.flatnonzero(classes == label)
+        for part in np.array_split(inside, max(1, points.shape[1] * len(inside) // partition.BLOCK_ELEMENTS)):
+            cells[part] = firsts[label] + partition.nearest_centre(points[part], centres[label])
+    return cells
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """What a fit takes at most, in bytes, beside the data themselves.
+
+    Attributes
+    ----------
+    state : int
+        The solver's state, one number for every pair of a piece and a point.
+    points : int
+        The points in the solver's coordinates.
+    other : int
+        Everything else, checks of the certificate included.
+
+    Examples
+    --------
+    >>> from bregnet import PBDL
+    >>> need = PBDL(n_pieces=400).memory_needed(100_000, 50)
+    >>> need.state
+    160000000
+    """
+
+    state: int
+    points: int
+    other: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.state + self.points + self.other
+
+    def __str__(self) -> str:
+        return f"{readable(self.total)} ({readable(self.state)} of them its state)"
+
+
+def memory_need(
+    n_points: int, n_features: int, n_pieces: int, n_sets: int, *, fine: bool, own_piece: bool, extra: int
+) -> MemoryNeed:
+    """What a fit to so many distinct points takes; `fine` is double precision, `extra` what checks take a point."""
+    each = 8 if fine else 4
+    state = each * n_sets * n_pieces * n_points
+    points = (8 + each) * n_points * (n_features + 1)
+    factors = 8 * 4 * n_pieces * (n_features + 1) ** (1 if own_piece else 2)
+    return MemoryNeed(state, points, (VECTOR_BYTES + extra) * n_points + factors + WORK_BYTES)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that a fit could take now: of the machine, or of the container it runs in, or of a GPU."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    free = psutil.virtual_memory().available
+    for limit, used, statistics in CGROUP_FILES:
+        try:
+            there = dict(line.split() for line in Path(statistics).read_text().splitlines())
+            cached = int(there.get("total_inactive_file", there.get("inactive_file", 0)))
+            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()) + cached)
+        except (OSError, ValueError):  # no such group, or no limit in it
+            continue
+    return free
+
+
+def readable(n_bytes: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(n_bytes) < 1000:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} TB"
