@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from functools import cache
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.rows import Outcome
-from benchmarks.solver import make_problem, synthetic
+from benchmarks.solver import compile_first, synthetic
 from bregnet import ConvexRegressor, DCRegressor
 from bregnet.datasets import Fold
-from bregnet.solver.loop import Options, solve
+from bregnet.solver.admm import Options
 from bregnet.solver.points import Standardisation
 from bregnet.solver.result import Check
+from bregnet.solver.solve import solve
 
 ALPHA = 0.01
 N_TRAIN, N_VALIDATION = 1000, 500
@@ -56,7 +57,7 @@ class Validation:
         self._targets = torch.as_tensor(units.targets(y))
         self._variance = float(self._targets.var(correction=0))
 
-    def error(self, pieces: Tensor) -> float:
+    def error(self, pieces: Sequence[Tensor]) -> float:
         """1 - R^2 of one piece set, or of the difference of two."""
         values = [(self._lifted @ part.T.to(self._lifted)).amax(1) for part in pieces]
         fitted = values[0] - values[1] if len(values) == 2 else values[0]
@@ -67,13 +68,6 @@ def synthetic_fold(d: int, dc: bool) -> Fold:
     """The points of tables 1 and 2, and more from the same function for validation."""
     X, y = synthetic(N_TRAIN + N_VALIDATION, d, dc)
     return Fold(X[:N_TRAIN], y[:N_TRAIN], X[N_TRAIN:], y[N_TRAIN:])
-
-
-@cache
-def compile_first() -> None:
-    """So that no timed fit waits for the compiler."""
-    for dc in (False, True):
-        solve(make_problem(*synthetic(300, 3, dc), 0.1, dc), Options(max_iter=30))
 
 
 def timed_fit(fold: Fold, *, dc: bool, stop: str, max_iter: int) -> Outcome:
@@ -88,7 +82,7 @@ def timed_fit(fold: Fold, *, dc: bool, stop: str, max_iter: int) -> Outcome:
         rule = StoppingRule(len(fold.X), SETTINGS["improvement"])
 
         def monitor(check: Check, pieces: Tensor) -> bool:
-            return rule(check.iteration, validation.error(pieces))
+            return rule(check.iteration, validation.error(problem.used(pieces)))
 
         # a function within 0.1% of the optimum has nothing left to gain
         options = Options(tol=SETTINGS["finest_gap"], max_iter=max_iter, monitor=monitor)
@@ -104,4 +98,4 @@ def timed_fit(fold: Fold, *, dc: bool, stop: str, max_iter: int) -> Outcome:
         "status": result.status,
         "cpu_seconds": cpu_seconds,
     }
-    return Outcome(1 - validation.error(solution.pieces), seconds, seconds, result.gap, extra)
+    return Outcome(1 - validation.error(problem.used(solution.pieces)), seconds, seconds, result.gap, extra)

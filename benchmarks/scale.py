@@ -1,6 +1,6 @@
 """Cost and quality as the number of points grows, several processes against one, and how many pieces are enough.
 
-    python -m benchmarks.scale [--quick] [--large] [--part growth,processes,pieces,search] [--json FILE]
+    python -m benchmarks.scale [--quick] [--large] [--part growth,regression,processes,pieces,search] [--json FILE]
 
 Every fit runs in a process of its own, so that its peak memory is its own. Memory is counted above that of the same
 process after a small fit (libraries and compiled code), and without the data themselves.
@@ -28,9 +28,11 @@ from sklearn.model_selection import train_test_split
 
 from benchmarks import scale_search
 from benchmarks.report import Table, machine, write_json
-from benchmarks.timing import in_own_process, peak_megabytes
+from benchmarks.solver import compile_first, make_problem, synthetic
+from benchmarks.timing import forget_peak, in_own_process, iteration_seconds, peak_megabytes
 from bregnet import PBDL, ConvexRegressor, DCRegressor, datasets, distributed
-from bregnet.solver.loop import _Iteration
+from bregnet.solver.admm import Iteration, Options
+from bregnet.solver.solve import LAYOUTS, solve
 
 N_FEATURES = 16
 N_PIECES = 400
@@ -38,16 +40,29 @@ N_ITERATIONS = 100
 HELD_OUT = 2000
 LEARNERS = ("PBDL", "ConvexRegressor", "DCRegressor")
 GROWTH_COLUMNS = {
-    "learner": "15",
     "n": "d",
     "s/iter": ".4f",
     "total s": ".1f",
+    "iterations": "d",
     "state MB": ".0f",
     "peak MB": ".0f",
     "peak/state": ".2f",
     "objective": ".5f",
     "gap": ".1%",
-    "score": ".4f",
+    "mAP": ".4f",
+}
+PARTS = ("growth", "regression", "processes", "pieces", "search")
+REGRESSION_FEATURES = 10
+REGRESSION_SIZES, QUICK_REGRESSION_SIZES = [1000, 3000, 10_000, 30_000, 100_000], [500, 1000, 2000, 4000]
+REGRESSION_COLUMNS = {
+    "n": "d",
+    "s/iter": ".5f",
+    "total s": ".2f",
+    "iterations": "d",
+    "pairs a point": ".1f",
+    "objective": ".5f",
+    "gap": ".2%",
+    "peak kB a point": ".1f",
 }
 
 
@@ -80,35 +95,35 @@ class StepClock:
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
-        plain = _Iteration.step
+        for layout in LAYOUTS.values():
+            layout.run = self._timed(layout.run)
 
-        def timed(work: _Iteration) -> None:
+    def _timed(self, plain: Callable[[Iteration, int], None]) -> Callable[[Iteration, int], None]:
+        def run(iteration: Iteration, n_steps: int) -> None:
             began = time.perf_counter()
-            plain(work)
-            self.seconds.append(time.perf_counter() - began)
+            plain(iteration, n_steps)
+            self.seconds += [(time.perf_counter() - began) / n_steps] * n_steps
 
-        _Iteration.step = timed  # type: ignore[assignment, method-assign]
+        return run
 
     def median(self) -> float:
         """Of one iteration."""
         return float(np.median(self.seconds))
 
 
-def measured_fit(name: str, n: int, n_pieces: int, max_iter: int) -> dict[str, Any]:
-    """One fit and its cost, as a row."""
+def measured_fit(n: int, max_iter: int) -> dict[str, Any]:
+    """One fit of a divergence and its cost, as a row."""
     warnings.simplefilter("ignore", ConvergenceWarning)
-    make = classes_data if name == "PBDL" else surface_data
-    learner(name, 20, 30).fit(*make(500))  # compiles
-    X, y = make(n)
-    held_out = make(HELD_OUT, 7)
+    learner("PBDL", 20, 30).fit(*classes_data(500))  # compiles
+    X, y = classes_data(n)
+    held_out = classes_data(HELD_OUT, 7)
     before, clock = peak_megabytes(), StepClock()
     began = time.perf_counter()
-    model = learner(name, n_pieces, max_iter).fit(X, y)
+    model = learner("PBDL", N_PIECES, max_iter).fit(X, y)
     seconds = time.perf_counter() - began
     peak = peak_megabytes() - before
     state = model.memory_needed(n, N_FEATURES).state / 2**20
     return {
-        "learner": name,
         "n": n,
         "s/iter": clock.median(),
         "total s": seconds,
@@ -118,25 +133,59 @@ def measured_fit(name: str, n: int, n_pieces: int, max_iter: int) -> dict[str, A
         "peak/state": peak / state,
         "objective": model.result_.objective,
         "gap": model.gap_,
-        "score": model.score(*held_out),
+        "mAP": model.score(*held_out),
     }
 
 
-def growth_table(sizes: list[int], max_iter: int) -> list[Table]:
-    title = (
-        f"growth with n: {N_PIECES} pieces, {N_FEATURES} features; score is mAP (PBDL) or R^2 on {HELD_OUT} new rows"
-    )
-    table = Table(title, GROWTH_COLUMNS | {"iterations": "d"})
-    slopes = Table("exponent of time in n", {"learner": "15", "s/iter": ".2f", "total s": ".2f", "last step": ".2f"})
-    for name in LEARNERS:
-        rows = [in_own_process(measured_fit, name, n, N_PIECES, max_iter) for n in sizes]
-        for row in rows:
-            table.add(**row)
-        logs = np.log([[row["n"], row["s/iter"], row["total s"] / row["iterations"]] for row in rows])
-        fitted = [float(np.polyfit(logs[:, 0], logs[:, column], 1)[0]) for column in (1, 2)]
-        last = (logs[-1, 1] - logs[-2, 1]) / (logs[-1, 0] - logs[-2, 0])
-        slopes.add(**{"learner": name, "s/iter": fitted[0], "total s": fitted[1], "last step": float(last)})
-    return [table, slopes]
+def growth_tables(sizes: list[int], max_iter: int) -> list[Table]:
+    title = f"growth with n: PBDL, {N_PIECES} pieces, {N_FEATURES} features, at most {max_iter} iterations"
+    table = Table(f"{title}; mAP on {HELD_OUT} new rows", GROWTH_COLUMNS)
+    for n in sizes:
+        table.add(**in_own_process(measured_fit, n, max_iter))
+    return [table, exponents("PBDL", table.rows)]
+
+
+def exponents(name: str, rows: list[dict[str, Any]]) -> Table:
+    """How fast times grow with n, over all sizes and over the last two."""
+    table = Table(f"exponent of time in n: {name}", {"sizes": "20", "s/iter": ".2f", "total s": ".2f"})
+    for some in (rows, rows[-2:]) if len(rows) > 2 else (rows,):
+        sizes = [row["n"] for row in some]
+        fitted = {column: exponent(sizes, [row[column] for row in some]) for column in ("s/iter", "total s")}
+        table.add(sizes=f"{sizes[0]:,} to {sizes[-1]:,}", **fitted)
+    return table
+
+
+def exponent(sizes: list[int], seconds: list[float]) -> float:
+    """Slope of a line through the logarithms."""
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+
+
+def measured_regression(n: int) -> dict[str, Any]:
+    """One convex fit with a piece per point, to a certified gap of 1%, as a row."""
+    compile_first()
+    problem = make_problem(*synthetic(n, REGRESSION_FEATURES, False), 0.01, False)
+    forget_peak()
+    before = peak_megabytes()
+    solution = solve(problem, Options())
+    peak, result = peak_megabytes() - before, solution.result
+    return {
+        "n": n,
+        "total s": result.seconds,
+        "iterations": result.n_iter,
+        "pairs a point": len(solution.state.keys) / n,
+        "objective": result.objective,
+        "gap": result.gap,
+        "peak kB a point": 1024 * peak / n,
+        "s/iter": iteration_seconds(problem, 50, solution.state),
+    }
+
+
+def regression_tables(sizes: list[int]) -> list[Table]:
+    title = f"growth with n: convex regression, a piece per point, {REGRESSION_FEATURES} features"
+    table = Table(f"{title}, to a certified gap of 1%", REGRESSION_COLUMNS)
+    for n in sizes:
+        table.add(**in_own_process(measured_regression, n))
+    return [table, exponents("convex regression", table.rows)]
 
 
 def worker(name: str, n: int, max_iter: int, out: str) -> None:
@@ -242,8 +291,8 @@ def pieces_table(counts: list[int], max_iter: int) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a minute or two")
-    parser.add_argument("--large", action="store_true", help="1,000,000 points as well")
-    parser.add_argument("--part", metavar="A,B", default="growth,processes,pieces,search", help="only these parts")
+    parser.add_argument("--large", action="store_true", help="PBDL with 1,000,000 points as well")
+    parser.add_argument("--part", metavar="A,B", default=",".join(PARTS), help="only these parts")
     parser.add_argument("--json", metavar="FILE", help="also write the rows to FILE")
     parser.add_argument("--worker", nargs=4, metavar=("LEARNER", "N", "ITERATIONS", "FILE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -254,9 +303,10 @@ def main() -> None:
     quick = arguments.quick
     sizes = [1000, 10_000] + ([] if quick else [100_000]) + ([1_000_000] if arguments.large else [])
     max_iter = 40 if quick else N_ITERATIONS
-    counts = [25, 100, 400] if quick else [25, 50, 100, 200, 400, 800, 1600]
+    counts = [25, 100] if quick else [25, 50, 100, 200, 400, 800, 1600]
     parts: dict[str, Callable[[], list[Table]]] = {
-        "growth": lambda: growth_table(sizes, max_iter),
+        "growth": lambda: growth_tables(sizes, max_iter),
+        "regression": lambda: regression_tables(QUICK_REGRESSION_SIZES if quick else REGRESSION_SIZES),
         "processes": lambda: [processes_table(10_000 if quick else 100_000, max_iter)],
         "pieces": lambda: [pieces_table(counts, 60 if quick else 300)],
         "search": lambda: scale_search.tables(quick),

@@ -17,10 +17,11 @@ from benchmarks.report import Table
 from benchmarks.timing import FIT_COLUMNS, fastest_seconds, fit_row, in_own_process, iteration_seconds, peak_megabytes
 from bregnet import BregmanDivergence, MaxAffine
 from bregnet.metrics import mean_average_precision
+from bregnet.solver.admm import Options
 from bregnet.solver.bregman import BregmanLearning, Labels
 from bregnet.solver.geometry import Geometry
-from bregnet.solver.loop import Options, solve
 from bregnet.solver.penalty import Penalty
+from bregnet.solver.solve import solve
 
 SMALL = {"iris": load_iris, "wine": load_wine, "wdbc": load_breast_cancer}
 SETTLING = (25, 50, 100, 200, 400, 800)

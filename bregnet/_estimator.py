@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from numbers import Integral
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,19 +21,16 @@ from tqdm.auto import tqdm
 from bregnet import _validation as check
 from bregnet._arrays import Array
 from bregnet._notebook import EstimatorCard
-from bregnet.distributed import Ranks, current
+from bregnet.distributed import ALONE, Ranks, current
 from bregnet.solver import checkpoints
+from bregnet.solver.admm import FINE_TOLERANCE, Options
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.growth import grown, known_places, nearest_cells
-from bregnet.solver.loop import FINE_TOLERANCE, Options, Solution, State
 from bregnet.solver.partition import Merged
-from bregnet.solver.points import MemoryNeed, Points, Standardisation, free_bytes, memory_need, readable
-from bregnet.solver.polish import SUBSET_SHARE
-from bregnet.solver.regression import pairs_per_point
+from bregnet.solver.points import MemoryNeed, Points, Standardisation, free_bytes, readable
 from bregnet.solver.result import Check, Result
-from bregnet.solver.storage import MEMORY, Scratch, Storage, collected
-
-PAIR_BYTES = 24  # of a multiplier that the certificate looks at: where it is, its size, and how it moves
+from bregnet.solver.solve import Solution
+from bregnet.solver.storage import collected
 
 
 @dataclass
@@ -43,8 +38,7 @@ class _Warm:
     """What a warm start goes on from."""
 
     geometry: Geometry
-    state: State
-    last: Tensor  # pieces that go with it
+    state: Any  # of the solver
     n_pieces: int  # as asked for
 
     def fits(self, points: Tensor, n_pieces: int) -> bool:
@@ -54,10 +48,10 @@ class _Warm:
             return False
         return torch.equal(known, points)
 
-    def grown(self, points: Tensor, like: Geometry, classes: Tensor | None) -> tuple[Geometry, State] | None:
+    def grown(self, points: Tensor, like: Geometry, classes: Tensor | None) -> tuple[Geometry, Any] | None:
         """Cells and state for more points, if the pieces are of the same kind: one a point, or cells."""
         before = self.geometry
-        if before.own_piece != like.own_piece or before.lifted.device != points.device or self.state.copies is not None:
+        if before.own_piece != like.own_piece or before.lifted.device != points.device:
             return None
         place = known_places(before.lifted, points)
         new = torch.nonzero(place < 0).squeeze(1)
@@ -67,7 +61,7 @@ class _Warm:
             if classes is not None:
                 _keep_classes_apart(before, points, cells, place, classes)
         geometry = like if like.own_piece else replace(like, cells=cells, n_pieces=before.n_pieces)
-        return geometry, grown(self.state, self.last, geometry, place, cells)
+        return geometry, grown(self.state, before, geometry, place, cells)
 
 
 def _keep_classes_apart(before: Geometry, points: Tensor, cells: Tensor, place: Tensor, classes: Tensor) -> None:
@@ -114,7 +108,6 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
     max_iter: int
     warm_start: bool
     checkpoint: str | os.PathLike | checkpoints.Checkpoint | None
-    scratch: str | os.PathLike | None
     device: str | torch.device
     verbose: int
     callback: Callable | None
@@ -123,10 +116,9 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
     _warm: _Warm | None = None
     _seen: _Rows | None = None  # by partial_fit
     _watch: Watch | None = None
-    _own_piece_points = 4000  # n_pieces="auto": up to here every point has its own piece
-    _auto_cells = 1000  # and pieces beyond
-    _n_sets = 1  # of pieces
-    _polished = False  # whether pieces must be made to keep their points
+    _own_piece_points: int  # n_pieces="auto": up to here every point has its own piece
+    _auto_cells: int  # and pieces beyond
+    _shares_points: bool  # whether processes share the points of a fit, or else its pieces
 
     def _options(self) -> Options:
         """Checked parameters of the loop."""
@@ -136,19 +128,22 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
             tol=check.positive("tol", self.tol),
             max_iter=check.integer_at_least("max_iter", self.max_iter, 1),
             verbose=check.verbosity(self.verbose),
-            callback=check.callback(self.callback),
         )
 
     def _watched(self, options: Options, view: Callable[[Tensor, float], Any]) -> Options:
-        """Let who watches a fit see, at every check, this estimator as if fitted with the best pieces so far.
+        """Let the callback see every check, and who watches a fit this estimator as fitted with the best pieces so far.
 
         `view` makes it from pieces and a temperature.
         """
-        watch = self._watch
-        if watch is None:
-            return options
-        monitor = lambda check, pieces: watch(check, lambda temperature: view(pieces, temperature))  # noqa: E731
-        return replace(options, repairs_from=watch.tight_from, monitor=monitor)
+        callback, watch = check.callback(self.callback), self._watch
+
+        def monitor(found: Check, pieces: Tensor) -> bool:
+            stop = callback is not None and bool(callback(found))
+            seen = watch is not None and watch(found, lambda temperature: view(pieces, temperature))
+            return stop or seen
+
+        tight_from = 0.0 if watch is None else watch.tight_from
+        return replace(options, tight_from=tight_from, monitor=monitor)
 
     def _penalty_level(self, units: Standardisation, device: torch.device) -> Tensor:
         """alpha_l in the solver's coordinates: alpha acts on the original slopes where nothing is standardised."""
@@ -183,35 +178,26 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
         Examples
         --------
         >>> from bregnet import ConvexRegressor
-        >>> print(ConvexRegressor(n_pieces=300).memory_needed(100_000, 10))
-        223 MB (120 MB of them its state)
+        >>> print(ConvexRegressor(n_pieces=None).memory_needed(100_000, 10))
+        883 MB (496 MB of them its state)
         """
         n = check.integer_at_least("n_samples", n_samples, 1)
         check.pieces(self.n_pieces, n)
         return self._need(n, check.integer_at_least("n_features", n_features, 1), self._piece_count(n), current())
 
+    @abstractmethod
     def _need(self, n: int, n_features: int, n_pieces: int, ranks: Ranks) -> MemoryNeed:
-        share = ranks.share(n)
-        fine = check.positive("tol", self.tol) < FINE_TOLERANCE
-        n_here = share.stop - share.start
-        own_piece = n_pieces >= n_here
-        if self._polished:
-            extra = 8 * (n_pieces if own_piece else n_pieces // SUBSET_SHARE)
-        else:
-            extra = PAIR_BYTES * self._n_sets * pairs_per_point(n_pieces, own_piece=own_piece)
-        return memory_need(n_here, n_features, n_pieces, self._n_sets, fine=fine, own_piece=own_piece, extra=extra)
+        """What a fit to so many distinct points takes at most."""
 
-    def _points(self, features: np.ndarray, units: Standardisation, merged: Merged, *, streamed: bool) -> Points:
-        """The distinct points of a fit, where they belong; `streamed` ones are not to be held in memory."""
-        device, ranks = check.resolve_device(self.device), current()
-        storage: Storage = MEMORY
-        if self.scratch is not None:
-            if device.type != "cpu":
-                raise ValueError(f"scratch must be None where a fit runs on another device than the CPU, got {device}")
-            storage = Scratch(check.folder("scratch", self.scratch))
-        elif streamed:
-            storage = Scratch(Path(tempfile.gettempdir()), state_in_memory=True)
-        return Points(features, units, merged, device, ranks, storage)
+    @property
+    def _fine(self) -> bool:
+        """Whether the state is in double precision."""
+        return check.positive("tol", self.tol) < FINE_TOLERANCE
+
+    def _points(self, features: np.ndarray, units: Standardisation, merged: Merged) -> Points:
+        """The distinct points of a fit, where they belong."""
+        ranks = current() if self._shares_points else ALONE
+        return Points(features, units, merged, check.resolve_device(self.device), ranks)
 
     def _keeper(self) -> checkpoints.Keeper | None:
         kept = checkpoints.checked(self.checkpoint)
@@ -219,7 +205,7 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
 
     def _geometry(
         self, points: Points, seed: Any, classes: np.ndarray | None = None, keeper: checkpoints.Keeper | None = None
-    ) -> tuple[Geometry, State | None]:
+    ) -> tuple[Geometry, Any]:
         """Points cut into cells, with the state of the last fit where a warm start applies."""
         n_pieces, ranks = self._piece_count(len(points)), points.ranks
         self._check_room(points, n_pieces)
@@ -230,7 +216,7 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
             assert warm is not None
             return replace(warm.geometry, weights=points.weights), warm.state
         index = torch.arange(len(there), device=there.device)
-        whole = Geometry(there, points.weights, index, len(there), ranks, points.storage)
+        whole = Geometry(there, points.weights, index, len(there), ranks)
         own_piece = n_pieces == len(points)
         if self._seen is not None and warm is not None and (own_piece or warm.n_pieces == n_pieces):
             like = whole if own_piece else replace(whole, n_pieces=0)
@@ -249,7 +235,8 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
         self, points: Points, classes: np.ndarray | None, keeper: checkpoints.Keeper | None
     ) -> Tensor | None:
         """The cells that a checkpoint of this fit has; other ranks must have the same data and parameters."""
-        if keeper is None and points.ranks.size == 1:
+        ranks = current()
+        if keeper is None and ranks.size == 1:
             return None
         seed = int(self.random_state) if isinstance(self.random_state, Integral) else None
         values = [type(self).__name__, str(self.n_pieces), seed, float(self.alpha), float(self.tol)]
@@ -257,7 +244,7 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
         arrays = units.centre, units.scale, merged.inverse, merged.counts, np.zeros(0) if classes is None else classes
         about = checkpoints.digest(values, (torch.as_tensor(array) for array in arrays))
         number = float(int(about[:12], 16))  # fits a double
-        if points.ranks.any(points.ranks.agreed(number, float(self.max_iter)) != (number, float(self.max_iter))):
+        if ranks.any(ranks.agreed(number, float(self.max_iter)) != (number, float(self.max_iter))):
             raise ValueError("X, y and parameters must be the same on every process that shares a fit, got others")
         return None if keeper is None else keeper.cells(about)
 
@@ -270,18 +257,16 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
 
     def _check_room(self, points: Points, n_pieces: int) -> None:
         """Refuse what cannot be done, and say what is to come."""
-        n, n_features, ranks = len(points), points.features.shape[1], points.ranks
+        n, n_features, ranks = len(points), points.features.shape[1], current()
         if ranks.size > n:
             raise ValueError(f"X must have at least as many distinct rows as processes, {ranks.size}, got {n}")
-        if ranks.size > 1 and n_pieces >= n:
+        if points.ranks.size > 1 and n_pieces >= n:
             raise ValueError(
                 f"n_pieces must be a number below that of the distinct points, {n}, where several processes share"
                 f" them, got {self.n_pieces!r}"
             )
         need, free = self._need(n, n_features, n_pieces, ranks), free_bytes(points.device)
-        wanted = need.total if points.storage.state_in_memory else need.other
-        if points.device.type == "cpu":
-            wanted *= ranks.local_size
+        wanted = need.total * (ranks.local_size if points.device.type == "cpu" else 1)
         if self.verbose and ranks.rank == 0:
             tqdm.write(f"{type(self).__name__}: {n} points, {n_pieces} pieces; {need}, {readable(free)} free")
         if ranks.any(wanted > free):
@@ -292,24 +277,23 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
 
     def _advice(self, n: int, n_features: int, free: int, ranks: Ranks) -> str:
         """What to do where memory is short."""
-        scratch = "" if self.scratch is not None else "give a folder as scratch, or "
         for n_pieces in (1000, 400, 200, 100, 50):
             need = self._need(n, n_features, n_pieces, ranks)
             if n_pieces < self._piece_count(n) and need.total * ranks.local_size <= free:
-                return f"{scratch}n_pieces={n_pieces}, which needs {readable(need.total)}"
-        return f"{scratch}share the points among more machines"
+                return f"n_pieces={n_pieces} needs {readable(need.total)}"
+        return "share it among more machines"
 
     def _keep_state(self, geometry: Geometry, solution: Solution) -> None:
         """Remember where a warm start, or a fit to more points, goes on."""
         self._warm = None
         if self.warm_start or self._seen is not None:
-            self._warm = _Warm(geometry, solution.state, solution.last, self._piece_count(geometry.n_total))
+            self._warm = _Warm(geometry, solution.state, self._piece_count(geometry.n_total))
 
     @check.all_or_nothing
     def fit_blocks(self, blocks: Iterable[tuple[Array, Array]]) -> Any:
         """Fit to rows that come in blocks and need not fit into memory; they are collected in a file.
 
-        The file lies in the folder `scratch`, or where the system keeps its temporary files, and is gone afterwards.
+        The file lies where the system keeps its temporary files, and is gone afterwards.
 
         Parameters
         ----------
@@ -328,7 +312,7 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
         >>> ConvexRegressor(1e-3).fit_blocks(blocks).gap_ <= 0.01
         True
         """
-        features, targets, names = collected(blocks, self.scratch)
+        features, targets, names = collected(blocks)
         self.fit(features, targets)
         if names is not None:
             self.feature_names_in_ = np.asarray(names, dtype=object)

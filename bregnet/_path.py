@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 
 from bregnet._estimator import SolverEstimator
 from bregnet._members import Member, averaged
-from bregnet.solver.kernels import single_threaded_torch
+from bregnet.solver.admm import single_threaded_torch
 from bregnet.solver.result import Check
 
 IMPROVEMENT = 1e-3  # of the score: less does not count (paper, section 5.2)

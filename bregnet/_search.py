@@ -27,7 +27,6 @@ CHOSEN_HERE = {  # not by the user
     "callback",
     "checkpoint",
     "random_state",
-    "scratch",
     "temperature",
     "verbose",
     "warm_start",

@@ -1,7 +1,8 @@
-"""Several processes that share the points of a fit, with torch.distributed.
+"""Several processes that share a fit, with torch.distributed.
 
 Every process runs the same program on the same data and keeps its share of the solver's state, which is what a large
-fit is made of; they meet once an iteration to add up as many numbers as the pieces have.
+fit is made of: that of some points where a divergence is learned, that of some pieces in a regression. In every
+iteration they meet, once or a few times, to add up as many numbers as the pieces have.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from bregnet._estimator import SolverEstimator
 from bregnet._supervision import class_histograms, given_pairs, given_triplets, in_groups, majority
 from bregnet.calibration import similarity_threshold
 from bregnet.companions import companion_generator
-from bregnet.distributed import current
+from bregnet.distributed import Ranks, current
 from bregnet.divergences import BregmanDivergence
 from bregnet.functions import MaxAffine
 from bregnet.generators import Generator
@@ -29,11 +29,11 @@ from bregnet.metrics import mean_average_precision
 from bregnet.solver.bregman import BregmanLearning, Labels, Pairs, Supervision, Triplets
 from bregnet.solver.checkpoints import Checkpoint
 from bregnet.solver.geometry import Geometry
-from bregnet.solver.loop import solve
 from bregnet.solver.partition import merge_duplicates
 from bregnet.solver.penalty import Penalty
-from bregnet.solver.points import Points, Standardisation
+from bregnet.solver.points import MemoryNeed, Points, Standardisation, all_pairs_need
 from bregnet.solver.result import Check
+from bregnet.solver.solve import solve
 
 CALIBRATION_ROWS = 500  # with as many others, at most, to set the threshold by
 PAIR_ELEMENTS = 1 << 20  # features of pairs that are held at once
@@ -268,8 +268,6 @@ class PBDL(LearnedPairs, SolverEstimator):
     checkpoint : path, Checkpoint or None, default=None
         A folder in which a long fit keeps its state, and from which it goes on after an interruption; see
         :class:`bregnet.Checkpoint`.
-    scratch : path, default=None
-        A folder for files in place of memory, for fits that are larger than memory: points and state lie there.
     device : str or torch.device, default="auto"
         Where to compute; "auto" takes CUDA when there is one.
     verbose : int, default=0
@@ -323,7 +321,7 @@ class PBDL(LearnedPairs, SolverEstimator):
 
     _own_piece_points = 1500
     _auto_cells = 400
-    _polished = True
+    _shares_points = True
 
     def __init__(
         self,
@@ -340,7 +338,6 @@ class PBDL(LearnedPairs, SolverEstimator):
         max_iter: int = 5000,
         warm_start: bool = False,
         checkpoint: str | os.PathLike | Checkpoint | None = None,
-        scratch: str | os.PathLike | None = None,
         device: str | torch.device = "auto",
         verbose: int = 0,
         callback: Callable[[Check], bool | None] | None = None,
@@ -358,7 +355,6 @@ class PBDL(LearnedPairs, SolverEstimator):
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.checkpoint = checkpoint
-        self.scratch = scratch
         self.device = device
         self.verbose = verbose
         self.callback = callback
@@ -394,7 +390,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         kind = "numeric" if isinstance(X, np.memmap) else np.float64
         features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=kind)
         self._seen = None
-        return self._fit(features, labels, streamed=isinstance(X, np.memmap))
+        return self._fit(features, labels)
 
     @check.all_or_nothing
     def partial_fit(self, X: Array, y: Array) -> PBDL:
@@ -429,9 +425,7 @@ class PBDL(LearnedPairs, SolverEstimator):
     def _units(self, features: np.ndarray, targets: np.ndarray) -> Standardisation:
         return Standardisation.of(features)
 
-    def _fit(
-        self, features: np.ndarray, labels: np.ndarray, units: Standardisation | None = None, *, streamed: bool = False
-    ) -> PBDL:
+    def _fit(self, features: np.ndarray, labels: np.ndarray, units: Standardisation | None = None) -> PBDL:
         check.class_labels(labels)
         known, classes = np.unique(labels, return_inverse=True)
         if len(known) < 2:
@@ -452,7 +446,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         seed = self._seed()
         tangents, points = _sampled_pairs(classes, seed)
         told = _Told(supervise, tangents, points, classes[tangents] == classes[points], seed, classes)
-        self._learn(features, told, units, streamed=streamed)
+        self._learn(features, told, units)
         self.classes_ = known
         return self
 
@@ -542,9 +536,12 @@ class PBDL(LearnedPairs, SolverEstimator):
             return 0.5 / n_similar, 0.5 / n_dissimilar
         return (1 / (n_similar + n_dissimilar),) * 2
 
-    def _learn(
-        self, features: np.ndarray, told: _Told, units: Standardisation | None = None, *, streamed: bool = False
-    ) -> PBDL:
+    def _need(self, n: int, n_features: int, n_pieces: int, ranks: Ranks) -> MemoryNeed:
+        share = ranks.share(n)
+        here = share.stop - share.start
+        return all_pairs_need(here, n_features, n_pieces, fine=self._fine, own_piece=n_pieces >= here)
+
+    def _learn(self, features: np.ndarray, told: _Told, units: Standardisation | None = None) -> PBDL:
         """Build the program, solve it, store what was learned."""
         options, keeper = self._options(), self._keeper()
         check.pieces(self.n_pieces, len(features))
@@ -558,7 +555,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         if told.classes is not None:
             merged = in_groups(merged, told.classes)
             classes = majority(merged, told.classes)
-        points = self._points(features, units, merged, streamed=streamed)
+        points = self._points(features, units, merged)
         level = self._penalty_level(units, points.device)
         companion = self._companion(features, units, told)
         geometry, state = self._geometry(points, told.seed, classes, keeper)

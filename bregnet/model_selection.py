@@ -182,7 +182,6 @@ class ConvexRegressorCV(_RegressorCV):
     standardize : bool, default=True
     tol : float, default=0.01
     max_iter : int, default=5000
-    reassign : int, default=0
     device : str or torch.device, default="auto"
         As in :class:`ConvexRegressor`.
     verbose : int, default=0
@@ -244,7 +243,6 @@ class ConvexRegressorCV(_RegressorCV):
         standardize: bool = True,
         tol: float = 1e-2,
         max_iter: int = 5000,
-        reassign: int = 0,
         device: str | torch.device = "auto",
         verbose: int = 0,
         random_state: int | np.random.RandomState | None = None,
@@ -271,13 +269,12 @@ class ConvexRegressorCV(_RegressorCV):
             random_state=random_state,
         )
         self.monotone = monotone
-        self.reassign = reassign
 
 
 class DCRegressorCV(_RegressorCV):
     """Difference-of-convex regression with alpha, and a temperature, chosen by cross-validation.
 
-    As :class:`ConvexRegressorCV`, without `monotone` and `reassign`.
+    As :class:`ConvexRegressorCV`, without `monotone`.
 
     Parameters
     ----------

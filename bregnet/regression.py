@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
@@ -19,17 +19,15 @@ from bregnet import _validation as check
 from bregnet._arrays import Array, to_numpy, to_torch
 from bregnet._clusterer import sample_weights
 from bregnet._estimator import SolverEstimator
+from bregnet.distributed import Ranks, current
 from bregnet.functions import DifferenceOfConvex, MaxAffine
 from bregnet.solver.checkpoints import Checkpoint, Keeper
-from bregnet.solver.convex import ConvexRegression
-from bregnet.solver.dc import DCRegression
-from bregnet.solver.geometry import Geometry
-from bregnet.solver.loop import Options, Solution, State, solve
 from bregnet.solver.partition import merge_duplicates
 from bregnet.solver.penalty import Penalty
-from bregnet.solver.points import Standardisation
+from bregnet.solver.points import MemoryNeed, Standardisation, working_pairs_need
 from bregnet.solver.regression import LeastSquares
 from bregnet.solver.result import Check, Result
+from bregnet.solver.solve import solve
 
 LEVEL_POINTS = 500  # to set the level of a smoothed function by, during a fit
 MOST_LEVEL_POINTS = 20_000  # and afterwards
@@ -113,7 +111,6 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         max_iter: int = 5000,
         warm_start: bool = False,
         checkpoint: str | os.PathLike | Checkpoint | None = None,
-        scratch: str | os.PathLike | None = None,
         device: str | torch.device = "auto",
         verbose: int = 0,
         callback: Callable[[Check], bool | None] | None = None,
@@ -128,19 +125,27 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.checkpoint = checkpoint
-        self.scratch = scratch
         self.device = device
         self.verbose = verbose
         self.callback = callback
         self.random_state = random_state
 
-    @abstractmethod
-    def _problem(self, geometry: Geometry, targets: Tensor, level: Tensor, offset: float) -> LeastSquares:
-        """The program in the solver's coordinates."""
+    _own_piece_points = 20_000
+    _auto_cells = 1000
+    _shares_points = False
+    _signs: tuple[int, ...]  # of the convex functions that the fitted one is made of
+
+    def _slope_signs(self, n_features: int) -> np.ndarray | None:
+        """The signs that slopes must keep."""
+        return None
 
     @abstractmethod
-    def _functions(self, pieces: np.ndarray, units: Standardisation) -> tuple[LearnedFunction, np.ndarray]:
+    def _functions(self, pieces: Sequence[Tensor], units: Standardisation) -> tuple[LearnedFunction, np.ndarray]:
         """The fitted function and the bounds on its slopes, in the original coordinates."""
+
+    def _need(self, n: int, n_features: int, n_pieces: int, ranks: Ranks) -> MemoryNeed:
+        n_sets = len(self._signs)
+        return working_pairs_need(n, n_features, n_pieces, n_sets, fine=self._fine, n_processes=ranks.size)
 
     @check.all_or_nothing
     def fit(self, X: Array, y: Array) -> Any:
@@ -149,7 +154,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
-            A memory-mapped array (:class:`numpy.memmap`) of any precision is read in blocks and never held whole.
+            A memory-mapped array (:class:`numpy.memmap`) of any precision is read in blocks.
         y : array of shape (n_samples,)
 
         Returns
@@ -162,11 +167,10 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         >>> ConvexRegressor().fit([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0]).gap_ <= 0.01
         True
         """
-        streamed = isinstance(X, np.memmap)
-        kind = "numeric" if streamed else np.float64
+        kind = "numeric" if isinstance(X, np.memmap) else np.float64
         features, targets = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=kind, y_numeric=True)
         self._seen = None
-        return self._fit(features, targets.astype(np.float64), streamed=streamed)
+        return self._fit(features, targets.astype(np.float64))
 
     @check.all_or_nothing
     def partial_fit(self, X: Array, y: Array) -> Any:
@@ -201,9 +205,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
     def _units(self, features: np.ndarray, targets: np.ndarray) -> Standardisation:
         return Standardisation.of(features, targets)
 
-    def _fit(
-        self, features: np.ndarray, targets: np.ndarray, units: Standardisation | None = None, *, streamed: bool = False
-    ) -> Any:
+    def _fit(self, features: np.ndarray, targets: np.ndarray, units: Standardisation | None = None) -> Any:
         temperature = check.at_least_zero("temperature", self.temperature)
         check.boolean("clip", self.clip)
         check.boolean("standardize", self.standardize)
@@ -212,30 +214,24 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         spread = float(targets.min()), float(targets.max())
         few = features[:: max(1, len(features) // LEVEL_POINTS)]
         many = features[:: max(1, len(features) // MOST_LEVEL_POINTS)]
+        options, keeper = self._options(), self._keeper()
+        problem, state = self._prepare(features, targets, units, keeper)
 
         def view(pieces: Tensor, temperature: float) -> Any:
             seen = copy(self)
-            plain, seen.feature_bounds_ = self._functions(pieces.cpu().numpy(), units)
+            plain, seen.feature_bounds_ = self._functions(problem.used(pieces), units)
             seen.function_ = smoothed(plain, unit * temperature, few)
             seen.target_range_, seen.temperature = spread, temperature
             return seen
 
-        options, keeper = self._watched(self._options(), view), self._keeper()
-        problem, state = self._prepare(features, targets, units, keeper, streamed=streamed)
-        problem, solution = self._solve(problem, options, state, keeper)
+        solution = solve(problem, self._watched(options, view), start=state, keeper=keeper)
 
         self._keep_state(problem.geometry, solution)
-        plain, self.feature_bounds_ = self._functions(solution.pieces.cpu().numpy(), units)
+        plain, self.feature_bounds_ = self._functions(problem.used(solution.pieces), units)
         self.function_ = smoothed(plain, unit * temperature, many)
         self.target_range_ = spread
         self._record(_in_units(solution.result, 1.0 if self.standardize else units.target_scale**2))
         return self
-
-    def _solve(
-        self, problem: LeastSquares, options: Options, state: State | None, keeper: Keeper | None
-    ) -> tuple[LeastSquares, Solution]:
-        """Solve the program; returns the one that was solved last."""
-        return problem, solve(problem, options, start=state, keeper=keeper)
 
     def _prepare(
         self,
@@ -243,19 +239,19 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         targets: np.ndarray,
         units: Standardisation,
         keeper: Keeper | None = None,
-        *,
-        streamed: bool = False,
-    ) -> tuple[LeastSquares, State | None]:
+    ) -> tuple[LeastSquares, Any]:
         """The program in the solver's coordinates, duplicates merged, and the state to start from."""
         check.pieces(self.n_pieces, len(features))
         merged = merge_duplicates(features, units.points)
-        points = self._points(features, units, merged, streamed=streamed)
+        points = self._points(features, units, merged)
         level = self._penalty_level(units, points.device)
         scaled = units.targets(targets)
         means = np.bincount(merged.inverse, scaled) / merged.counts
         offset = float(np.mean((scaled - means[merged.inverse]) ** 2))
         geometry, state = self._geometry(points, self._seed(), keeper=keeper)
-        return self._problem(geometry, points.here(means), level, offset), state
+        signs = self._slope_signs(geometry.dimension)
+        penalty = Penalty(level, None if signs is None else torch.as_tensor(signs, device=points.device))
+        return LeastSquares(geometry, points.here(means), penalty, self._signs, offset, current()), state
 
 
 def _in_units(result: Result, unit: float) -> Result:
@@ -283,30 +279,6 @@ def _soft(function: MaxAffine, temperature: float, X: np.ndarray) -> MaxAffine:
     return MaxAffine(function.slopes, function.intercepts + level, temperature=temperature)
 
 
-def _counting_from(n_iter: int, options: Options) -> Options:
-    """For a later round: who watches the fit sees the iterations of all rounds."""
-    monitor = options.monitor
-    if monitor is None:
-        return options
-    return replace(options, monitor=lambda c, pieces: monitor(replace(c, iteration=c.iteration + n_iter), pieces))
-
-
-def reassigned(geometry: Geometry, solution: Solution) -> tuple[Geometry, State]:
-    """Give every point to the piece that is largest there, drop pieces left without, and carry the state over."""
-    pieces, state = solution.pieces[0], solution.state
-    cells = geometry.largest(pieces)[1]
-    slacks = state.slacks[0]
-    moved = torch.nonzero(cells != geometry.cells).squeeze(1)
-    # a moved point has new constraints: their multipliers start at zero and their slacks where the pieces are
-    there = geometry.lifted[moved] @ pieces.T
-    own = there.gather(1, cells[moved, None])
-    slacks[:, moved] = (there - own).clamp_max(0).T.to(slacks.dtype)
-    # a piece without points has no data to hold it: it leaves the program
-    kept, cells = torch.unique(cells, return_inverse=True)
-    after = State([slacks[kept]], state.slopes[:, kept], state.rho)
-    return replace(geometry, cells=cells, n_pieces=len(kept)), after
-
-
 class ConvexRegressor(_MaxAffineRegressor):
     """Convex regression: the max-affine function of least penalised squared error (paper, program 3).
 
@@ -322,7 +294,7 @@ class ConvexRegressor(_MaxAffineRegressor):
         1 where f must not decrease, -1 where it must not increase, 0 where it is free.
     n_pieces : int, "auto" or None, default="auto"
         Affine pieces: None gives every point its own, an integer cuts the points into that many cells by
-        k-means, "auto" takes None up to 4000 distinct points and 1000 cells beyond.
+        k-means, "auto" takes None up to 20,000 distinct points and 1000 cells beyond.
     temperature : float, default=0.0
         Smoothing of the fitted function, in standard deviations of y (or in the units of y, without `standardize`):
         the largest piece becomes a soft maximum of all. It comes after the fit; the certificate is that of the plain
@@ -336,17 +308,11 @@ class ConvexRegressor(_MaxAffineRegressor):
         Certified relative gap at which the fit stops.
     max_iter : int, default=5000
         Iterations after which it stops all the same, with a ``ConvergenceWarning``.
-    reassign : int, default=0
-        With cells: rounds that give every point to its largest piece and go on. Each round lowers the objective;
-        whether new data are predicted better depends on the data (``python -m benchmarks.cells``). `result_` is
-        that of the round whose function is returned.
     warm_start : bool, default=False
         Go on from the previous fit when the rows of X are the same, for instance along alpha.
     checkpoint : path, Checkpoint or None, default=None
         A folder in which a long fit keeps its state, and from which it goes on after an interruption; see
         :class:`bregnet.Checkpoint`.
-    scratch : path, default=None
-        A folder for files in place of memory, for fits that are larger than memory: points and state lie there.
     device : str or torch.device, default="auto"
         Where to compute; "auto" takes CUDA when there is one.
     verbose : int, default=0
@@ -399,10 +365,8 @@ class ConvexRegressor(_MaxAffineRegressor):
         standardize: bool = True,
         tol: float = 1e-2,
         max_iter: int = 5000,
-        reassign: int = 0,
         warm_start: bool = False,
         checkpoint: str | os.PathLike | Checkpoint | None = None,
-        scratch: str | os.PathLike | None = None,
         device: str | torch.device = "auto",
         verbose: int = 0,
         callback: Callable[[Check], bool | None] | None = None,
@@ -418,42 +382,20 @@ class ConvexRegressor(_MaxAffineRegressor):
             max_iter=max_iter,
             warm_start=warm_start,
             checkpoint=checkpoint,
-            scratch=scratch,
             device=device,
             verbose=verbose,
             callback=callback,
             random_state=random_state,
         )
         self.monotone = monotone
-        self.reassign = reassign
 
-    def _solve(
-        self, problem: LeastSquares, options: Options, state: State | None, keeper: Keeper | None
-    ) -> tuple[LeastSquares, Solution]:
-        n_rounds = check.integer_at_least("reassign", self.reassign, 0)
-        if n_rounds and keeper is not None:
-            raise ValueError(f"reassign must be 0 where a checkpoint is kept, got {n_rounds}")
-        if n_rounds and problem.geometry.ranks.size > 1:
-            raise ValueError(f"reassign must be 0 where several processes share the points, got {n_rounds}")
-        best = latest = problem, solve(problem, options, start=state, keeper=keeper)
-        n_iter = 0
-        for _ in range(0 if problem.geometry.own_piece else n_rounds):
-            if latest[1].result.stopped:
-                break
-            geometry, state = reassigned(latest[0].geometry, latest[1])
-            after = self._problem(geometry, problem.targets, problem.penalty.level, problem.offset)
-            n_iter += latest[1].result.n_iter
-            latest = after, solve(after, _counting_from(n_iter, options), start=state)
-            best = min(best, latest, key=lambda pair: pair[1].result.objective)
-        return best
+    _signs = (1,)
 
-    def _problem(self, geometry: Geometry, targets: Tensor, level: Tensor, offset: float) -> LeastSquares:
-        signs = check.monotone_signs(self.monotone, geometry.dimension)
-        there = None if signs is None else torch.as_tensor(signs, device=targets.device)
-        return ConvexRegression(geometry, targets, Penalty(level, there), offset)
+    def _slope_signs(self, n_features: int) -> np.ndarray | None:
+        return check.monotone_signs(self.monotone, n_features)
 
-    def _functions(self, pieces: np.ndarray, units: Standardisation) -> tuple[MaxAffine, np.ndarray]:
-        function = MaxAffine(*units.original(pieces[0], level=units.target_centre))
+    def _functions(self, pieces: Sequence[Tensor], units: Standardisation) -> tuple[MaxAffine, np.ndarray]:
+        function = MaxAffine(*units.original(pieces[0].cpu().numpy(), level=units.target_centre))
         return function, np.abs(function.slopes).max(0)
 
 
@@ -486,8 +428,6 @@ class DCRegressor(_MaxAffineRegressor):
     checkpoint : path, Checkpoint or None, default=None
         A folder in which a long fit keeps its state, and from which it goes on after an interruption; see
         :class:`bregnet.Checkpoint`.
-    scratch : path, default=None
-        A folder for files in place of memory, for fits that are larger than memory: points and state lie there.
     device : str or torch.device, default="auto"
         Where to compute.
     verbose : int, default=0
@@ -527,12 +467,9 @@ class DCRegressor(_MaxAffineRegressor):
     True
     """
 
-    _n_sets = 2
+    _signs = (1, -1)
 
-    def _problem(self, geometry: Geometry, targets: Tensor, level: Tensor, offset: float) -> LeastSquares:
-        return DCRegression(geometry, targets, Penalty(level), offset)
-
-    def _functions(self, pieces: np.ndarray, units: Standardisation) -> tuple[DifferenceOfConvex, np.ndarray]:
-        convex = MaxAffine(*units.original(pieces[0], level=units.target_centre))
-        concave = MaxAffine(*units.original(pieces[1], level=0.0))
+    def _functions(self, pieces: Sequence[Tensor], units: Standardisation) -> tuple[DifferenceOfConvex, np.ndarray]:
+        convex = MaxAffine(*units.original(pieces[0].cpu().numpy(), level=units.target_centre))
+        concave = MaxAffine(*units.original(pieces[1].cpu().numpy(), level=0.0))
         return DifferenceOfConvex(convex, concave), np.abs(convex.slopes).max(0) + np.abs(concave.slopes).max(0)

@@ -769,6 +769,6 @@ _CALLED = {"init", "weights", "callback", "scoring", "cv"}  # where a function i
 
 def is_quick(argument: str, value: Any) -> bool:
     """Whether a call with this value ends soon: what is asked for must not be endless work, or printed to a test."""
-    endless = argument in ("n_init", "refinements", "reassign") and isinstance(value, int) and value > 1000
-    named = argument in ("checkpoint", "scratch") and isinstance(value, str)  # a folder, of which there may be one
+    endless = argument in ("n_init", "refinements") and isinstance(value, int) and value > 1000
+    named = argument == "checkpoint" and isinstance(value, str)  # a folder, of which there may be one
     return not endless and not named and argument != "verbose" and not (callable(value) and argument in _CALLED)

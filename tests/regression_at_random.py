@@ -4,11 +4,10 @@ import numpy as np
 import torch
 
 from benchmarks.peers.clarabel_program import Program
-from bregnet.solver.convex import ConvexRegression
-from bregnet.solver.dc import DCRegression
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.partition import kmeans_cells
 from bregnet.solver.penalty import Penalty
+from bregnet.solver.regression import LeastSquares
 
 
 def random_program(seed, *, n=(20, 80), d=(1, 6), dc=False, cells=False, monotone=False):
@@ -41,5 +40,4 @@ def to_problem(program):
     )
     signs = None if program.monotone is None else torch.as_tensor(program.monotone)
     penalty = Penalty(torch.as_tensor(program.alpha), signs)
-    kind = DCRegression if len(program.signs) == 2 else ConvexRegression
-    return kind(geometry, torch.as_tensor(program.targets), penalty)
+    return LeastSquares(geometry, torch.as_tensor(program.targets), penalty, program.signs)

@@ -34,6 +34,7 @@ def model(learner, **parameters):
     settings = {"n_pieces": 120, "tol": 1e-2, "max_iter": 150, "random_state": 0, "device": "cpu", **parameters}
     if learner in ("PBDL", "apart"):
         return PBDL(1e-3, **settings)
+    settings["tol"] = parameters.get("tol", 1e-4)  # regressions would end too soon to be interrupted
     return {"ConvexRegressor": ConvexRegressor, "DCRegressor": DCRegressor}[learner](1e-2, **settings)
 
 

@@ -60,9 +60,10 @@ def test_without_a_seed_the_cells_of_the_checkpoint_are_used(tmp_path):
     X, y = data("ConvexRegressor", 200)
     kept = Checkpoint(tmp_path, seconds=0)
     seen = []
-    settings = {"random_state": None, "n_pieces": 12, "tol": 1e-3, "max_iter": 60}
+    settings = {"random_state": None, "n_pieces": 12, "tol": 1e-9, "max_iter": 60}
     with pytest.raises(InterruptedFitError):
-        model("ConvexRegressor", checkpoint=kept).set_params(**settings, callback=stops_at(50)).fit(X, y)
+        # early: the function of so few cells may reach the bound of its program before iteration 50
+        model("ConvexRegressor", checkpoint=kept).set_params(**settings, callback=stops_at(20)).fit(X, y)
     for _ in range(2):
         seen.append(summary(model("ConvexRegressor", checkpoint=kept).set_params(**settings).fit(X, y)))
     assert seen[0] == seen[1]
@@ -71,7 +72,7 @@ def test_without_a_seed_the_cells_of_the_checkpoint_are_used(tmp_path):
 @pytest.mark.parametrize("learner", some_slow(["PBDL", "DCRegressor"], always=["PBDL"]))
 def test_a_killed_fit_is_resumed_to_the_same_result(learner, tmp_path):
     assert run(learner, tmp_path / "expected").returncode == 0
-    killed = run(learner, tmp_path / "out", "--checkpoint", tmp_path / "kept", "--die-at", 75)
+    killed = run(learner, tmp_path / "out", "--checkpoint", tmp_path / "kept", "--die-at", 25)
     assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "out").exists()
     assert run(learner, tmp_path / "out", "--checkpoint", tmp_path / "kept").returncode == 0
@@ -86,8 +87,8 @@ def test_a_kill_while_writing_leaves_the_checkpoint_before(number, tmp_path):
     assert killed.returncode == -signal.SIGKILL
     assert latest_iteration(tmp_path / "kept") == 10  # the second of them
     header, tensors = checkpoints.Keeper(Checkpoint(tmp_path / "kept"))._found
-    assert header["at"]["iteration"] == 10
-    assert tensors["slacks.0"].isfinite().all()
+    assert header["n_iter"] == 10
+    assert tensors["slacks"].isfinite().all()
     assert run("PBDL", tmp_path / "out", "--checkpoint", tmp_path / "kept").returncode == 0
     assert (tmp_path / "out").read_text() == (tmp_path / "expected").read_text()
 
@@ -168,10 +169,8 @@ def test_wrong_checkpoints_are_refused(value):
         ConvexRegressor(checkpoint=value).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 4.0])
 
 
-def test_rounds_of_reassignment_keep_no_checkpoint(tmp_path):
+def test_partial_fits_keep_no_checkpoint(tmp_path):
     X, y = data("ConvexRegressor", 80)
-    with pytest.raises(ValueError, match="reassign must be 0 where a checkpoint is kept, got 2"):
-        ConvexRegressor(n_pieces=9, reassign=2, checkpoint=tmp_path).fit(X, y)
     with pytest.raises(ValueError, match="checkpoint must be None for partial_fit"):
         ConvexRegressor(n_pieces=9, checkpoint=tmp_path).partial_fit(X, y)
 
@@ -208,7 +207,7 @@ def test_fewer_iterations_than_were_done_are_still_certified(tmp_path):
         ConvexRegressor(1e-3, **settings, callback=stops_at(25)).fit(X, y)
     for max_iter in (22, 10):
         fitted = ConvexRegressor(1e-3, **settings, max_iter=max_iter).fit(X, y)
-        assert len(fitted.result_.history) == 1
+        assert fitted.result_.history[-1].iteration == fitted.n_iter_ >= max_iter
         assert fitted.score(X, y) > 0.5
 
 

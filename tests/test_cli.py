@@ -135,18 +135,17 @@ class TestFit:
         run("fit", "labels.csv", "--target", "kind", "-o", "model", "--no-balanced", "--n-pieces", "auto", "--tol", 0.5)
         assert bregnet.load("model").get_params() == PBDL(balanced=False, tol=0.5, random_state=0).get_params()
 
-    def test_checkpoint_and_scratch_are_for_one_run(self, folder, monkeypatch):
+    def test_a_checkpoint_is_for_one_run(self, folder, monkeypatch):
         seen, fit = [], DCRegressor.fit
         monkeypatch.setattr(DCRegressor, "fit", lambda self, X, y: seen.append(self.get_params()) or fit(self, X, y))
         (folder / "large").mkdir()
-        options = ("--checkpoint", "kept", "--scratch", "large", *FEW)
+        options = ("--checkpoint", "kept", *FEW)
         for resume in ([], ["--resume"]):
             run("fit", "numbers.npz", "-o", "model", *options, *resume)
         kept = [Checkpoint(Path("kept"), resume=resume) for resume in (False, True)]
         assert [each["checkpoint"] for each in seen] == kept
-        assert [each["scratch"] for each in seen] == [Path("large")] * 2
         found = bregnet.load("model")
-        assert (found.checkpoint, found.scratch) == (None, None)
+        assert found.checkpoint is None
         np.testing.assert_allclose(found.predict(X), DCRegressor(**SAME).fit(X, Y).predict(X), atol=1e-9)
 
     def test_whole_numbers_are_labels(self, folder):

@@ -109,8 +109,6 @@ def test_what_cannot_be_shared_is_refused():
         PBDL(n_pieces=5).fit_triplets(X, [[0, 2, 3]])
     with pytest.raises(ValueError, match="partial_fit must run in one process"):
         PBDL(n_pieces=5).partial_fit(X, y)
-    with pytest.raises(ValueError, match="reassign must be 0 where several processes"):
-        ConvexRegressor(n_pieces=5, reassign=1, random_state=0).fit(X, y.astype(float))
 
 
 def test_shares_cover_all_points_once():

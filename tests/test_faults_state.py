@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 
 import bregnet
 from bregnet import _estimator
-from bregnet.solver.storage import Scratch, Storage
+from bregnet.solver.all_pairs import AllPairs
+from bregnet.solver.working_pairs import WorkingPairs
 from tests import fuzzing
 from tests.fuzzing import LABELS, PLAIN, TARGETS, X
 from tests.test_faults_threads import bits, python
@@ -118,15 +120,14 @@ def interrupted(_: bregnet.Check) -> None:
 def states(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref]:
     """All large arrays of fits."""
     kept: list[weakref.ref] = []
-    for kind, name in ((Storage, "state"), (Storage, "points"), (Scratch, "points")):
-        make = getattr(kind, name)
+    for kind in (AllPairs, WorkingPairs):
+        make = kind.__init__
 
-        def remembered(self: Any, *arguments: Any, make: Any = make) -> Any:
-            tensor = make(self, *arguments)
-            kept.append(weakref.ref(tensor))
-            return tensor
+        def remembered(self: Any, *arguments: Any, make: Any = make, **named: Any) -> None:
+            make(self, *arguments, **named)
+            kept.extend([weakref.ref(self), weakref.ref(self.state.slacks), weakref.ref(self.problem.geometry.lifted)])
 
-        monkeypatch.setattr(kind, name, remembered)
+        monkeypatch.setattr(kind, "__init__", remembered)
     return kept
 
 
@@ -143,49 +144,48 @@ def fit_of(name: str, **parameters: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "callback", "scratch"),
+    ("name", "callback"),
     [
-        ("PBDL", failing, False),
-        ("PBDL", interrupted, True),
-        ("PBDL.fit_pairs", failing, False),
-        ("PBDL.fit_triplets", interrupted, False),
-        ("ConvexRegressor", failing, True),
-        ("ConvexRegressor", interrupted, False),
-        ("DCRegressor.fit_blocks", failing, True),
-        ("DCRegressor.fit_blocks", interrupted, False),
+        ("PBDL", failing),
+        ("PBDL", interrupted),
+        ("PBDL.fit_pairs", failing),
+        ("PBDL.fit_triplets", interrupted),
+        ("ConvexRegressor", failing),
+        ("ConvexRegressor", interrupted),
+        ("DCRegressor.fit_blocks", failing),
+        ("DCRegressor.fit_blocks", interrupted),
     ],
 )
-def test_a_fit_that_fails_keeps_neither_memory_nor_files(
-    name: str, callback: Any, scratch: bool, states: list[weakref.ref], tmp_path: Path
-) -> None:
+def test_a_fit_that_fails_keeps_neither_memory_nor_files(name: str, callback: Any, states: list[weakref.ref]) -> None:
     n_files = psutil.Process().num_fds()
     with pytest.raises((FailedError, KeyboardInterrupt)):
-        fit_of(name, callback=callback, scratch=tmp_path if scratch else None)
+        fit_of(name, callback=callback)
     gc.collect()
     assert states
     assert [state for state in states if state() is not None] == []
     assert psutil.Process().num_fds() == n_files
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_fit_without_room_is_refused_before_it_takes_any(
     states: list[weakref.ref], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_estimator, "free_bytes", lambda device: 1000)
-    with pytest.raises(MemoryError, match=r"needs .* 1,?0?0?0? ?k?B.* free; give a folder as scratch"):
+    with pytest.raises(MemoryError, match=r"needs .* 1,?0?0?0? ?k?B.* free; share it among more machines"):
         fit_of("ConvexRegressor")
     gc.collect()
     assert [state for state in states if state() is not None] == []
 
 
-def test_blocks_that_fail_leave_no_file(tmp_path: Path) -> None:
+def test_blocks_that_fail_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield X, TARGETS
         raise FailedError
 
     n_files = psutil.Process().num_fds()
     with pytest.raises(FailedError):
-        fuzzing.made("ConvexRegressor", scratch=tmp_path).fit_blocks(blocks())
+        fuzzing.made("ConvexRegressor").fit_blocks(blocks())
     assert psutil.Process().num_fds() == n_files
     assert list(tmp_path.iterdir()) == []
 

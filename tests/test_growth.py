@@ -1,11 +1,13 @@
 import pickle
+from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
 
-from bregnet import PBDL, ConvexRegressor, DCRegressor
+from bregnet import PBDL, ConvexRegressor, DCRegressor, regression
 from bregnet.solver.growth import known_places
+from bregnet.solver.solve import solve
 from tests.scale_jobs import data
 from tests.selecting import some_slow
 
@@ -36,31 +38,37 @@ def test_more_rows_lead_to_the_optimum_of_all(learner, kind, n_pieces):
 def test_the_state_of_known_rows_is_kept(n_pieces, monkeypatch):
     X, y = data("ConvexRegressor", 60)
     model = ConvexRegressor(1e-2, n_pieces=n_pieces, max_iter=30, random_state=0).partial_fit(X[:50], y[:50])
-    before = model._warm
+    before, state = model._warm.geometry, deepcopy(model._warm.state)
     starts = []
-    solve = ConvexRegressor._solve
 
-    def spied(self, problem, options, state, keeper):
-        starts.append((problem.geometry, [w.clone() for w in state.slacks], state.slopes.clone()))
-        return solve(self, problem, options, state, keeper)
+    def spied(problem, options, *, start, keeper):
+        starts.append((problem.geometry, deepcopy(start)))
+        return solve(problem, options, start=start, keeper=keeper)
 
-    monkeypatch.setattr(ConvexRegressor, "_solve", spied)
-    old = before.state.slacks[0].clone(), before.state.slopes.clone(), before.geometry
+    monkeypatch.setattr(regression, "solve", spied)
     model.partial_fit(X[50:], y[50:])
-    ((geometry, (w,), slopes),) = starts
-    place = known_places(old[2].lifted, geometry.lifted)
+    ((geometry, start),) = starts
+    place = known_places(before.lifted, geometry.lifted)
     known = torch.nonzero(place >= 0).squeeze(1)
-    assert len(known) == old[2].n_points
+    assert len(known) == before.n_points
     rows = known if n_pieces is None else torch.arange(geometry.n_pieces)
     from_rows = place[known] if n_pieces is None else rows
-    torch.testing.assert_close(w[rows][:, known], old[0][from_rows][:, place[known]], rtol=0, atol=0)
-    torch.testing.assert_close(slopes[:, rows], old[1][:, from_rows], rtol=0, atol=0)
+    torch.testing.assert_close(start.slopes[:, rows], state.slopes[:, from_rows], rtol=0, atol=0)
     assert geometry.cells[known].tolist() == (
-        known.tolist() if n_pieces is None else old[2].cells[place[known]].tolist()
+        known.tolist() if n_pieces is None else before.cells[place[known]].tolist()
     )
-    fresh = torch.nonzero(place < 0).squeeze(1)
-    assert len(fresh) == 10
-    assert (w[:, fresh] <= 0).all()  # no multiplier yet
+    # every pair that both points had before is there, with what belongs to it
+    n, n_old = geometry.n_points, before.n_points
+    pieces, points = start.keys // n, start.keys % n
+    old_pieces = place[pieces] if n_pieces is None else pieces
+    was = (old_pieces >= 0) & (place[points] >= 0)
+    old_keys = old_pieces * n_old + place[points]
+    was &= torch.isin(old_keys, state.keys)
+    assert was.sum() == len(state.keys)
+    at = torch.searchsorted(state.keys, old_keys[was])
+    torch.testing.assert_close(start.slacks[:, was], state.slacks[:, at], rtol=0, atol=0)
+    assert (start.slacks[:, ~was] <= 0).all()  # no multiplier yet
+    assert len(torch.unique(points[~was])) >= 10
 
 
 @quiet

@@ -70,7 +70,8 @@ def test_searches_show_what_they_chose(data):
 
 def test_a_difference_shows_the_pieces_of_both_parts(data):
     model = DCRegressor(0.1).fit(data[0], data[0][:, 0])
-    assert "pieces <b>30 + 30</b> · features <b>2</b>" in card(model._repr_html_())
+    n_pieces = f"{model.function_.convex.n_pieces} + {model.function_.concave.n_pieces}"
+    assert f"pieces <b>{n_pieces}</b> · features <b>2</b>" in card(model._repr_html_())
 
 
 def test_a_pipeline_shows_its_steps_as_before(data):

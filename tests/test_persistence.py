@@ -162,7 +162,7 @@ class TestEstimators:
         "model",
         [
             ConvexRegressor(0.05, monotone=np.array([1, 0, 0]), n_pieces=5, random_state=0),
-            ConvexRegressor(np.float64(0.05), monotone=[1, 0, -1], n_pieces=np.int64(5), clip=True, reassign=1),
+            ConvexRegressor(np.float64(0.05), monotone=[1, 0, -1], n_pieces=np.int64(5), clip=True),
             ConvexRegressor(0.05, device=torch.device("cpu"), temperature=0.2, warm_start=True, standardize=False),
             DCRegressor(0.05, n_pieces=None, clip=True, tol=0.1),
             DCRegressor(0.05, n_pieces=5, temperature=0.1, random_state=3),

@@ -143,21 +143,9 @@ def test_cells_come_close_to_a_piece_per_point():
     X, y = bowl(n=400)
     whole = ConvexRegressor(alpha=1e-3, n_pieces=None, tol=0.03).fit(X, y)
     cells = ConvexRegressor(alpha=1e-3, n_pieces=60, random_state=0).fit(X, y)
-    assert cells.function_.n_pieces == 60
-    assert whole.function_.n_pieces == 400
+    assert cells.function_.n_pieces <= 60
+    assert 60 < whole.function_.n_pieces <= 400
     assert cells.score(X, y) > whole.score(X, y) - 0.02
-
-
-def test_reassigning_lowers_the_objective_and_keeps_a_valid_certificate():
-    X, y = bowl(n=300)
-    values = []
-    for rounds in range(3):
-        model = ConvexRegressor(alpha=1e-2, n_pieces=15, reassign=rounds, random_state=0, standardize=False).fit(X, y)
-        assert model.gap_ <= 0.01
-        assert model.result_.objective == pytest.approx(value(model, X, y, 1e-2), rel=1e-9)
-        values.append(model.result_.objective)
-    assert values[1] < 0.99 * values[0]
-    assert values[2] < 0.99 * values[1]
 
 
 # --- it behaves as scikit-learn users expect -----------------------------------------------------------------------
@@ -209,7 +197,7 @@ def test_warm_start_heeds_new_weights_and_numbers_of_pieces():
     assert warm.fit(X, y).result_.objective == pytest.approx(cold.result_.objective, rel=1e-5)
     X, y = bowl(n=150)
     warm = ConvexRegressor(warm_start=True, n_pieces=10, random_state=0, tol=0.05).fit(X, y)
-    assert warm.set_params(n_pieces=40).fit(X, y).function_.n_pieces == 40
+    assert 10 < warm.set_params(n_pieces=40).fit(X, y).function_.n_pieces <= 40
 
 
 def test_random_state_makes_cells_repeatable():
@@ -230,18 +218,6 @@ def test_the_callback_sees_the_certificate_and_can_stop():
     assert all(isinstance(check, Check) for check in seen)
     assert len(model.result_.history) == 2
     assert model.n_iter_ == seen[-1].iteration
-
-
-def test_a_callback_ends_all_rounds():
-    X, y = bowl(n=150)
-    seen = []
-
-    def stop(check):
-        seen.append(check.iteration)
-        return True
-
-    ConvexRegressor(n_pieces=10, reassign=3, tol=1e-9, random_state=0, callback=stop).fit(X, y)
-    assert seen == [25]
 
 
 def test_progress_shows_iterations_and_the_gap(capsys):
@@ -363,12 +339,6 @@ def test_a_device_that_is_not_there():
         ValueError, match="device must be one of 'auto', 'cpu' or a device torch can use here, got 'cuda'"
     ):
         ConvexRegressor(device="cuda").fit(X, y)
-
-
-def test_a_negative_number_of_rounds():
-    X, y = bowl()
-    with pytest.raises(ValueError, match="reassign must be at least 0, got -1"):
-        ConvexRegressor(reassign=-1).fit(X, y)
 
 
 @pytest.mark.parametrize("monotone", [[1], [1, 2], [[1, 0]], "up", [1, np.nan]])

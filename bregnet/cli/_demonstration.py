@@ -25,7 +25,7 @@ from bregnet.cli._reporting import write_report
 from bregnet.cli._scores import divergence_scores, headed
 from bregnet.divergences import BregmanDivergence
 from bregnet.metric_learning import PBDL
-from bregnet.solver.kernels import single_threaded_torch
+from bregnet.solver.admm import single_threaded_torch
 
 HELD_OUT = 0.3
 NEIGHBOURS = 5

@@ -62,7 +62,6 @@ class Pieces(click.ParamType):
 @options.report
 @click.option("--checkpoint", type=options.PATH, metavar="FOLDER", help="Where to keep the state of the fit meanwhile.")
 @click.option("--resume", is_flag=True, help="Go on from the state in the checkpoint's folder, where there is one.")
-@click.option("--scratch", type=options.PATH, metavar="FOLDER", help="Where to put what does not fit in memory.")
 @options.seed
 @options.quiet
 def fit(resume: bool, **given: Any) -> None:
@@ -99,7 +98,7 @@ def _check_usage(given: dict[str, Any], resume: bool) -> None:
         if given["learner"] not in (None, "pbdl"):
             raise click.UsageError(f"the learner {given['learner']} needs --target, got {_all(told)}")
     if given["search_alpha"] or given["cv"]:
-        for name in ("alpha", "checkpoint", "scratch"):
+        for name in ("alpha", "checkpoint"):
             if given[name] is not None:
                 raise click.UsageError(f"{_all([name])} is for one fit, not for --search-alpha or --cv")
     elif given["jobs"] is not None:

@@ -56,7 +56,7 @@ from bregnet.persistence._fields import (
     VECTOR,
 )
 from bregnet.persistence._indexes import FORM, INDEX
-from bregnet.persistence._parameters import OF_THE_RUN, read_parameters, write_parameters
+from bregnet.persistence._parameters import OF_THE_RUN, RETIRED, read_parameters, write_parameters
 from bregnet.ranking import BregmanRanker
 from bregnet.regression import ConvexRegressor, DCRegressor
 
@@ -122,7 +122,8 @@ class Fitted:
 
     def unfitted(self, name: str, state: Any, tensors: Tensors) -> Any:
         """The estimator with its parameters only."""
-        given = mapping("parameters", state["parameters"])
+        found = mapping("parameters", state["parameters"])
+        given = {each: part for each, part in found.items() if each in self._accepted or each not in RETIRED}
         unknown = given.keys() - self._accepted
         if unknown:
             raise ValueError(f"a {self.of.__name__} with {sorted(unknown)}")

@@ -16,7 +16,8 @@ from bregnet._states import ARRAY, DIVERGENCE, FUNCTION, REAL, Field, Tensors, f
 from bregnet.divergences import BregmanDivergence
 from bregnet.generators import Generator
 
-OF_THE_RUN = {"callback", "checkpoint", "scratch"}  # parameters about one run on one machine
+OF_THE_RUN = {"callback", "checkpoint"}  # parameters about one run on one machine
+RETIRED = {"reassign"}  # of files of 0.1.0: parameters that were about how a function was found
 FOR_ANOTHER_FIT = {"cv", "init", "random_state", "scoring"}  # that may be code, or have a state of their own
 ACCEPTED = (
     "parameters must be None, numbers, text, devices, arrays, lists and tuples of these, generators and divergences of"

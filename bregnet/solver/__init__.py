@@ -1,1 +1,1 @@
-"""The solver: two-block ADMM with one state matrix. Knows no estimator."""
+"""The solver: points, problems, two-block ADMM and its certificate. Knows no estimator."""

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bregnet.solver.entries import Entries, PairEntries, TripletEntries
+from bregnet.solver.entries import Entries, EntryKernel, PairEntries, TripletEntries
 from bregnet.solver.geometry import Geometry
+from bregnet.solver.kernels import Kernel, choose_kernel
 from bregnet.solver.margins import MARGIN, TRIPLET_MARGIN, Hinges, Margins
-from bregnet.solver.normal import NormalEquations
+from bregnet.solver.multipliers import DenseMultipliers, Multipliers
 from bregnet.solver.penalty import Penalty, rounding_of
 from bregnet.solver.polish import strictly_convex
-from bregnet.solver.problem import DenseMultipliers, Multipliers, Problem
+from bregnet.solver.problem import Problem
 from bregnet.solver.transport import PieceTree
 
 TIE = 1e-10  # of the values: pieces nearer to each other than this are tied
@@ -305,39 +306,32 @@ class BregmanLearning(Problem):
     supervision : Supervision
     """
 
-    step_scale = 10.0
-    polished = True
-    newton = True
-    signs = (1,)
+    layout = "all_pairs"
+    interior = True
 
     def __init__(self, geometry: Geometry, penalty: Penalty, supervision: Supervision) -> None:
         super().__init__(geometry, penalty, 1)
+        self.ranks = geometry.ranks
         self.supervision = supervision
-        self.margins, self.entries = supervision.margins, supervision.entries
-        self.coupled = supervision.coupled
+        self.entries = supervision.entries
+
+    def kernel(self, dtype: torch.dtype) -> Kernel:
+        """A pass over the state."""
+        base = choose_kernel(self.geometry, dtype, self.supervision.margins)
+        return base if self.entries is None else EntryKernel(self.geometry, base, self.entries)
 
     def identity(self) -> tuple[list[Any], list[Tensor | None]]:
         """Values and tensors that tell this problem from others."""
         values, tensors = super().identity()
         return [*values, type(self.supervision).__name__], [*tensors, *self.supervision.tensors()]
 
-    @cached_property
-    def targets(self) -> Tensor:
-        """There are none."""
-        return torch.zeros_like(self.geometry.weights)
-
-    @property
-    def curvature(self) -> Tensor:
-        """There is no data term."""
-        return self.targets
-
     def slack_loss(self) -> tuple[Tensor, Hinges]:
         """Weights of the slacks, and hinges on them."""
         return self.supervision.slack_loss()
 
-    def dense_bound(self, multipliers: Tensor, theta: Tensor, hinges: Tensor) -> float:
-        """Bound from multipliers (1, K, n) of all slacks and (H,) of hinges."""
-        return self.bound((DenseMultipliers(multipliers[0], hinges),), multipliers, multipliers, repairs=0)
+    def dense_bound(self, multipliers: Tensor, hinges: Tensor) -> float:
+        """Bound from multipliers (K, n) of all slacks and (H,) of hinges."""
+        return self.bound(DenseMultipliers(multipliers, hinges))
 
     @property
     def trivial_bound(self) -> float:
@@ -347,14 +341,6 @@ class BregmanLearning(Problem):
     @cached_property
     def _tree(self) -> PieceTree:
         return PieceTree(self.geometry)
-
-    def prepare(self, normal: NormalEquations, rho: float) -> None:
-        """Factorise block 1; it has no data term, so the step size does not matter."""
-        self._factor = normal.factor(0.0)
-
-    def solve_pieces(self, right_hand_side: Tensor) -> Tensor:
-        """Block 1."""
-        return self._factor.solve(right_hand_side[0])[None]
 
     def primal(self, pieces: Tensor) -> tuple[float, Tensor]:
         """Value of the function with the pieces that are active at the points, well scaled, and these pieces."""
@@ -375,9 +361,8 @@ class BregmanLearning(Problem):
         loss = self.supervision.loss(tangents, pieces.new_ones(1))
         return float(loss) + float(penalty.value(pieces[:, :-1]))
 
-    def bound(self, multipliers: tuple[Multipliers, ...], pieces: Tensor, nu: Tensor, *, repairs: int) -> float:
+    def bound(self, found: Multipliers) -> float:
         """Make the multipliers a circulation, scale them into the penalty's ball, and value them."""
-        (found,) = multipliers
         geometry, lifted = self.geometry, self.geometry.lifted
         leaving, arriving = lifted.new_zeros((geometry.n_pieces, lifted.shape[1])), torch.zeros_like(lifted[:, 0])
         mass = torch.zeros_like(lifted[0, 0])
@@ -389,7 +374,7 @@ class BregmanLearning(Problem):
             mass += mu.abs().sum()
         stationarity = geometry.ranks.sum(leaving - geometry.own_moments(arriving))
         # what closes the masses only adds multipliers, which never lowers the value
-        closed = self._tree.level_out(stationarity)
+        closed = self._tree.level_out(stationarity, short=True)
         rounding = rounding_of(geometry.ranks.sum(mass), geometry.largest_entry)
         norm = float(self.penalty.dual_norm(-closed[:, :-1], rounding))
         return self.supervision.dual_value(found, min(1.0, 1 / norm) if norm > 0 else 1.0)

@@ -1,4 +1,4 @@
-"""The compiled pass over the state for the CPU, compiled by numba on first use.
+"""Compiled passes over the state of all pairs, and sums over points, for the CPU.
 
 Kept apart so that importing the package does not import numba.
 """
@@ -109,29 +109,6 @@ def _advance(
                 feature += 1
 
 
-def _clip_columns(values, level, clipped, height):  # pragma: no cover - compiled
-    """Prox of ``level_l * max_k |.|`` on every column, by raising the height until no entry falls below it."""
-    n_rows, n_columns = values.shape
-    column = np.empty(n_rows, values.dtype)
-    for feature in range(n_columns):
-        for k in range(n_rows):
-            column[k] = abs(values[k, feature])
-        top, count = 0.0, -1
-        while True:
-            total, above = 0.0, 0
-            for k in range(n_rows):
-                kept = column[k] > top
-                total += column[k] if kept else 0.0
-                above += 1 if kept else 0
-            if above == count or above == 0:
-                break
-            count = above
-            top = max((total - level[feature]) / above, 0.0)
-        height[feature] = top
-        for k in range(n_rows):
-            clipped[k, feature] = min(max(values[k, feature], -top), top)
-
-
 def _pull(column_sums, lifted, products, kappa, wanted, out):  # pragma: no cover - compiled
     """sum_k W_kj xh_j - sum_j W_mj xh_j + kappa times the wanted slopes, a piece per point."""
     n, size = lifted.shape
@@ -212,35 +189,34 @@ def _pair_moments(rows, columns, flow, lifted, out):  # pragma: no cover - compi
             row[a] += value * point[a]
 
 
-def _pair_grams(rows, columns, flow, lifted, out):  # pragma: no cover - compiled
-    """Add flow_kj xh_j xh_j' to the matrix of each pair's piece."""
-    size = lifted.shape[1]
-    for e in range(len(rows)):
-        gram, point, value = out[rows[e]], lifted[columns[e]], flow[e]
-        for a in range(size):
-            scaled = value * point[a]
-            row = gram[a]
-            for b in range(size):
-                row[b] += scaled * point[b]
+def _height_sums(values, height, above, count):  # pragma: no cover - compiled
+    """Number and sum of the absolute entries of every column that exceed its height."""
+    n_rows, n_columns = values.shape
+    above[:] = 0
+    count[:] = 0
+    for k in range(n_rows):
+        for feature in range(n_columns):
+            size = abs(values[k, feature])
+            above[feature] += size if size > height[feature] else 0.0
+            count[feature] += 1.0 if size > height[feature] else 0.0
 
 
-def _pair_excesses(rows, columns, pieces, lifted, fitted, out):  # pragma: no cover - compiled
-    """By how much a piece exceeds the point's own, on the pairs."""
-    size = lifted.shape[1]
-    for e in range(len(rows)):
-        piece, point, total = pieces[rows[e]], lifted[columns[e]], -fitted[columns[e]]
-        for a in range(size):
-            total += piece[a] * point[a]
-        out[e] = total
+def _match(givers, receivers, surplus, amounts):  # pragma: no cover - compiled
+    """Let givers fill up receivers, one pair after the other, as far as there is something left on both sides."""
+    for e in range(len(givers)):
+        amount = min(surplus[givers[e]], -surplus[receivers[e]])
+        if amount > 0:
+            surplus[givers[e]] -= amount
+            surplus[receivers[e]] += amount
+            amounts[e] = amount
 
 
 advance = compiled(_advance)
 cell_grams = compiled(_cell_grams)
 pair_moments = compiled(_pair_moments)
-pair_grams = compiled(_pair_grams)
-pair_excesses = compiled(_pair_excesses)
 fitted = compiled(_fitted)
 cell_moments = compiled(_cell_moments)
-clip_columns = compiled(_clip_columns)
 pull = compiled(_pull)
 solve_rank_one = compiled(_solve_rank_one)
+height_sums = compiled(_height_sums)
+match = compiled(_match)

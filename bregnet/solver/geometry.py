@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from bregnet.distributed import ALONE, Ranks
-from bregnet.solver.storage import MEMORY, Storage
+from bregnet.solver.threads import Threads
 
+COMPILED_MAX_DIMENSION = 16  # features up to which the compiled maximum beats matrix products
+SERIAL_ELEMENTS = 100_000  # piece values up to which threads cost more than they save
 CPU_TILE, GPU_TILE = 1 << 18, 1 << 22  # piece values held at once: what fits a cache, or keeps all cores busy
 
 
@@ -33,8 +35,6 @@ class Geometry:
         Number of pieces K.
     ranks : Ranks
         Who shares the points.
-    storage : Storage
-        Where large arrays live.
     """
 
     lifted: Tensor
@@ -42,7 +42,6 @@ class Geometry:
     cells: Tensor
     n_pieces: int
     ranks: Ranks = ALONE
-    storage: Storage = MEMORY
 
     @property
     def n_points(self) -> int:
@@ -108,9 +107,10 @@ class Geometry:
             return out
         return out.index_add_(0, self.cells, values[:, None] * self.lifted)
 
-    def cell_grams(self, weights: Tensor) -> Tensor:
-        """Sum over each cell of weight_j xh_j xh_j', (K, d + 1, d + 1)."""
-        lifted, size = self.lifted, self.lifted.shape[1]
+    def cell_grams(self, weights: Tensor, lifted: Tensor | None = None) -> Tensor:
+        """Sum over each cell of weight_j xh_j xh_j', (K, d + 1, d + 1); other rows (n, d + 1) may stand for xh."""
+        lifted = self.lifted if lifted is None else lifted
+        size = lifted.shape[1]
         out = lifted.new_zeros((self.n_pieces, size, size))
         if out.device.type == "cpu":
             from bregnet.solver import compiled  # numba is slow to import
@@ -144,6 +144,19 @@ class Geometry:
         values, index = torch.empty_like(self.weights), torch.empty_like(self.cells)
         for part in self.tiles(len(pieces)):
             torch.max(self.lifted[part] @ pieces.T, 1, out=(values[part], index[part]))
+        return values, index
+
+    def largest_anyhow(self, pieces: Tensor) -> tuple[Tensor, Tensor]:
+        """As `largest`, but sooner, and pieces that tie up to rounding may come in another order."""
+        if pieces.device.type != "cpu" or self.dimension > COMPILED_MAX_DIMENSION:
+            return self.largest(pieces)
+        from bregnet.solver import compiled_pairs  # numba is slow to import
+
+        values, index = torch.empty_like(self.weights), torch.empty_like(self.cells)
+        given = pieces.contiguous().numpy(), self.points.T.contiguous().numpy(), values.numpy(), index.numpy()
+        threads = Threads(torch.get_num_threads() if len(pieces) * self.n_points > SERIAL_ELEMENTS else 1)
+        chunks = threads.chunks(self.n_points)
+        threads.run(lambda _, begin, end: compiled_pairs.largest(*given, begin, end), chunks)
         return values, index
 
     def tiles(self, n_pieces: int) -> Iterator[slice]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bregnet.distributed import ALONE
+from bregnet.solver.all_pairs import State
 from bregnet.solver.geometry import Geometry
-from bregnet.solver.loop import State
+from bregnet.solver.pairs import pair_operator, starting_keys
 from bregnet.solver.partition import nearest_centre, row_keys
+from bregnet.solver.working_pairs import PairState
 
 
 def known_places(before: Tensor, now: Tensor) -> Tensor:
@@ -28,36 +32,60 @@ def nearest_cells(geometry: Geometry, points: Tensor, among: Tensor | None = Non
     return torch.as_tensor(nearest_centre(points.cpu().numpy(), centres.cpu().numpy()), device=points.device)
 
 
-def grown(state: State, last: Tensor, geometry: Geometry, place: Tensor, old_cells: Tensor) -> State:
-    """The state for more points.
+def grown(state: Any, before: Geometry, geometry: Geometry, place: Tensor, old_cells: Tensor) -> Any:
+    """The state for more points, or None where it cannot be carried over.
 
     New constraints start without a multiplier, with the slacks of the pieces at hand.
 
     Parameters
     ----------
-    state : State
+    state : State or PairState
         Of the old points.
-    last : Tensor of shape (Q, K, d + 1)
-        Pieces that go with it.
-    geometry : Geometry
-        The new points.
+    before, geometry : Geometry
+        The old points and the new ones.
     place : Tensor of shape (n,), int64
-        Where each was among the old points, -1 for a new one.
+        Where each new point was among the old ones, -1 where it was not.
     old_cells : Tensor of shape (n,), int64
         The old piece that each begins with.
     """
-    own_piece = geometry.own_piece
+    if isinstance(state, PairState):
+        return _grown_pairs(state, before, geometry, place, old_cells)
+    return _grown_matrix(state, geometry, place, old_cells) if state.copies is None else None
+
+
+def _grown_matrix(state: State, geometry: Geometry, place: Tensor, old_cells: Tensor) -> State:
+    own_piece, w = geometry.own_piece, state.slacks
     pieces_from = old_cells if own_piece else torch.arange(geometry.n_pieces, device=place.device)
     known = place >= 0
-    slacks = []
-    for number, w in enumerate(state.slacks):
-        pieces = last[number][pieces_from]
-        fitted = geometry.fitted(pieces)
-        out = geometry.storage.state((geometry.n_pieces, geometry.n_points), w.dtype, w.device)
-        for k, piece in enumerate(pieces):
-            row = (geometry.lifted @ piece - fitted).clamp_max_(0).to(w.dtype)
-            if not own_piece or known[k]:
-                row[known] = w[place[k] if own_piece else k][place[known]]
-            out[k] = row
-        slacks.append(out)
-    return replace(state, slacks=slacks, slopes=state.slopes[:, pieces_from].clone())
+    pieces = state.pieces[pieces_from]
+    fitted = geometry.fitted(pieces)
+    slacks = torch.empty((geometry.n_pieces, geometry.n_points), dtype=w.dtype, device=w.device)
+    for k, piece in enumerate(pieces):
+        row = (geometry.lifted @ piece - fitted).clamp_max_(0).to(w.dtype)
+        if not own_piece or known[k]:
+            row[known] = w[place[k] if own_piece else k][place[known]]
+        slacks[k] = row
+    return replace(state, slacks=slacks, slopes=state.slopes[pieces_from].clone(), pieces=pieces)
+
+
+def _grown_pairs(state: PairState, before: Geometry, geometry: Geometry, place: Tensor, old_cells: Tensor) -> PairState:
+    own_piece, n_old, n = geometry.own_piece, before.n_points, geometry.n_points
+    known = torch.nonzero(place >= 0).squeeze(1)
+    now = place.new_full((n_old,), -1).index_put_((place[known],), known)  # where each old point is now
+    old_pieces, old_points = state.keys // n_old, now[state.keys % n_old]
+    numbers = now[old_pieces] if own_piece else old_pieces
+    kept = (numbers >= 0) & (old_points >= 0)
+    old_keys = (numbers * n + old_points)[kept]
+    pieces_from = old_cells if own_piece else torch.arange(geometry.n_pieces, device=place.device)
+    pieces = state.pieces[:, pieces_from].clone()
+    if own_piece:  # the old piece, from its own point to the new one
+        apart = (geometry.points - before.points[pieces_from]).to(pieces.dtype)
+    else:  # the centre has moved
+        apart = (geometry.centres - before.centres).to(pieces.dtype)
+    pieces[..., 0] += torch.linalg.vecdot(pieces[..., 1:], apart)
+    keys = torch.unique(torch.cat([old_keys, starting_keys(geometry)]))
+    operator = pair_operator(geometry, pieces.dtype, ALONE)
+    operator.choose(keys)
+    slacks = torch.stack([-operator.slacks(u).clamp_min(0) for u in pieces])
+    slacks[:, torch.searchsorted(keys, old_keys)] = state.slacks[:, kept]
+    return replace(state, keys=keys, slacks=slacks, slopes=state.slopes[:, pieces_from].clone(), pieces=pieces)

@@ -7,23 +7,22 @@ matrix of the state's size ever exists.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from bregnet.solver.admm import single_threaded_torch
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.margins import Margins, pulled
+from bregnet.solver.threads import Threads
 
 TILE_ELEMENTS = 1 << 18  # entries of the state that rare passes, and the torch kernel, handle at once on a CPU
 GPU_TILES = 16  # as many times more on a GPU
-FUSED_MAX_DIMENSION = 64  # beyond, matrix products win over the compiled loop
+FUSED_MAX_DIMENSION = 64  # beyond, matrix products win over the fused loop
 SINGLE_THREAD_WORK = 12_000_000  # entries times features below which handing work to a thread costs more than it saves
 
 
@@ -32,42 +31,6 @@ class Moments(NamedTuple):
 
     products: Tensor  # sum_j W_kj xh_j, (K, d + 1), float64
     column_sums: Tensor  # sum_k W_kj, (n,), float64
-
-
-class Pairs(NamedTuple):
-    """The entries of a state whose constraint pulls: multipliers mu_kj > 0."""
-
-    rows: Tensor  # piece k
-    columns: Tensor  # point j
-    values: Tensor  # rho (w + s) > 0, float64
-
-
-class _SingleThreadedTorch:
-    """Torch on one thread for whoever is inside.
-
-    The setting is the thread's own, and what new threads start from: everybody restores it, to what it was before
-    anyone came in.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._before = 1
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._before = torch.get_num_threads()
-            self._inside += 1
-            torch.set_num_threads(1)
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            torch.set_num_threads(self._before)
-
-
-single_threaded_torch = _SingleThreadedTorch()
 
 
 class Kernel(ABC):
@@ -99,7 +62,7 @@ class Kernel(ABC):
     def new_state(self) -> Tensor:
         """A zero state, one row a piece."""
         shape = (self._geometry.n_pieces, self._geometry.n_points)
-        return self._geometry.storage.state(shape, self.dtype, self._device)
+        return torch.zeros(shape, dtype=self.dtype, device=self._device)
 
     def session(self) -> AbstractContextManager[None]:
         """What must hold while iterations run."""
@@ -147,8 +110,7 @@ class TiledKernel(Kernel):
 
     def __init__(self, geometry: Geometry, dtype: torch.dtype, margins: Margins | None = None) -> None:
         super().__init__(geometry, dtype, margins)
-        self._lifted = geometry.storage.points(tuple(geometry.lifted.shape), dtype, self._device)
-        self._lifted.copy_(geometry.lifted)
+        self._lifted = geometry.lifted.to(dtype)
 
     def advance(self, state: Tensor, pieces: Tensor, fitted: Tensor, relaxation: float) -> Moments:
         """One tile of pieces after the other."""
@@ -174,14 +136,11 @@ class FusedKernel(Kernel):
         from bregnet.solver import compiled
 
         self._compiled = compiled.advance
-        points = geometry.storage.points((geometry.dimension, geometry.n_points), dtype, self._device)
-        self._points = points.copy_(geometry.points.T).numpy()
+        self._points = geometry.points.T.to(dtype).contiguous().numpy()
         work = geometry.n_pieces * geometry.n_points * (geometry.dimension + 4)
-        n_threads = 1 if work < SINGLE_THREAD_WORK else min(torch.get_num_threads(), geometry.n_pieces)
-        bounds = torch.linspace(0, geometry.n_pieces, n_threads + 1).round().int().tolist()
-        self._chunks = [slice(a, b) for a, b in pairwise(bounds)]
-        self._column_sums = torch.empty((n_threads, geometry.n_points), dtype=dtype)
-        self._pool = ThreadPoolExecutor(n_threads - 1) if n_threads > 1 else None
+        self._threads = Threads(1 if work < SINGLE_THREAD_WORK else torch.get_num_threads())
+        self._chunks = self._threads.chunks(geometry.n_pieces)
+        self._column_sums = torch.empty((len(self._chunks), geometry.n_points), dtype=dtype)
 
     def start(self, rho: float) -> None:
         """Use the step size `rho`."""
@@ -206,21 +165,18 @@ class FusedKernel(Kernel):
         matrix, products, sums = state.numpy(), moments.numpy(), self._column_sums.numpy()
         step, (pull, push) = matrix.dtype.type(relaxation), self._tables
 
-        def run(thread: int, chunk: slice) -> None:
+        def run(number: int, begin: int, end: int) -> None:
+            chunk = slice(begin, end)
             weights = pull[chunk], push[chunk], self._bounds
-            self._compiled(
-                matrix[chunk], rows[chunk], self._points, anchor, *weights, step, products[chunk], sums[thread]
-            )
+            out = products[chunk], sums[number]
+            self._compiled(matrix[chunk], rows[chunk], self._points, anchor, *weights, step, *out)
 
-        waiting = [self._pool.submit(run, i, c) for i, c in enumerate(self._chunks[1:], 1)] if self._pool else []
-        run(0, self._chunks[0])
-        for task in waiting:
-            task.result()
+        self._threads.run(run, self._chunks)
         return Moments(moments, self._column_sums.sum(0, dtype=torch.float64))
 
 
 def choose_kernel(geometry: Geometry, dtype: torch.dtype, margins: Margins | None = None) -> Kernel:
-    """The compiled pass on a CPU with few features, matrix products otherwise."""
+    """The fused pass on a CPU with few features, matrix products otherwise."""
     on_cpu = geometry.lifted.device.type == "cpu"
     if on_cpu and geometry.dimension <= FUSED_MAX_DIMENSION:
         return FusedKernel(geometry, dtype, margins)

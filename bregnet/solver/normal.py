@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -22,33 +21,27 @@ class Factor(Protocol):
         """Pieces (K, d + 1) for a right-hand side (K, d + 1)."""
 
 
-def pull(geometry: Geometry, moments: Sequence[Moments], kappa: float, wanted_slopes: Tensor) -> Tensor:
-    """What slacks and slopes put on the right-hand sides of the piece sets, (Q, K, d + 1).
+def pull(geometry: Geometry, moments: Moments, kappa: float, wanted_slopes: Tensor) -> Tensor:
+    """What slacks and slopes put on the right-hand sides of the pieces, (K, d + 1).
 
     sum_{j in m} (sum_k W_kj) xh_j - sum_j W_mj xh_j + kappa (wanted slopes, 0).
     """
     if geometry.own_piece and wanted_slopes.device.type == "cpu":
-        return torch.stack([_own_pull(geometry, m, kappa, w) for m, w in zip(moments, wanted_slopes, strict=True)])
-    own = [geometry.own_moments(column_sums) - products for products, column_sums in moments]
-    out = geometry.ranks.sum(torch.stack(own))  # all that ranks exchange in an iteration
-    out[..., :-1] += kappa * wanted_slopes
-    return out
+        from bregnet.solver import compiled  # numba is slow to import
 
-
-def _own_pull(geometry: Geometry, moments: Moments, kappa: float, wanted_slopes: Tensor) -> Tensor:
-    """That of a set with a piece per point, in one compiled sweep."""
-    from bregnet.solver import compiled  # numba is slow to import
-
-    out = torch.empty_like(moments.products)
-    parts = (part.numpy() for part in (moments.column_sums, geometry.lifted, moments.products))
-    compiled.pull(*parts, kappa, wanted_slopes.contiguous().numpy(), out.numpy())
+        out = torch.empty_like(moments.products)
+        parts = (part.numpy() for part in (moments.column_sums, geometry.lifted, moments.products))
+        compiled.pull(*parts, kappa, wanted_slopes.contiguous().numpy(), out.numpy())
+        return out
+    out = geometry.ranks.sum(geometry.own_moments(moments.column_sums) - moments.products)  # all that ranks exchange
+    out[:, :-1] += kappa * wanted_slopes
     return out
 
 
 def _coupling(sum_inverse: Tensor, sum_inverse_gram: Tensor, sum_gram_inverse_gram: Tensor) -> Tensor:
     """Inverse of the 2 (d + 1) system for q1 = sum_k S_k u_k and q2 = sum_k u_k.
 
-    Without a data term a constant added to every piece changes nothing and the system is singular;
+    A constant added to every piece changes nothing and the system is singular;
     the pseudo-inverse takes the solution of least norm.
     """
     eye = torch.eye(len(sum_inverse), dtype=sum_inverse.dtype, device=sum_inverse.device)
@@ -58,17 +51,16 @@ def _coupling(sum_inverse: Tensor, sum_inverse_gram: Tensor, sum_gram_inverse_gr
 
 
 class _RankOneFactor:
-    """H_j = B^-1 + c_j xh_j xh_j': every point has its own piece (Sherman-Morrison)."""
+    """H_j = B^-1 + n xh_j xh_j': every point has its own piece (Sherman-Morrison)."""
 
     _compiled: list[np.ndarray] | None = None
 
-    def __init__(self, geometry: Geometry, base: Tensor, data_strength: float) -> None:
+    def __init__(self, geometry: Geometry, base: Tensor) -> None:
         lifted, n = geometry.lifted, geometry.n_points
-        weight = n + data_strength * geometry.weights  # c_j
         solved = lifted @ base  # z_j = B xh_j
         leverage = (solved * lifted).sum(1)
         self._lifted, self._base, self._solved = lifted, base, solved
-        self._shrink = (weight / (1 + weight * leverage))[:, None]
+        self._shrink = (n / (1 + n * leverage))[:, None]
         self._left = 1 - self._shrink * leverage[:, None]  # H_j^-1 xh_j = left_j z_j
         self._coupling = _coupling(
             n * base - (solved * self._shrink).T @ solved,
@@ -102,10 +94,9 @@ class _RankOneFactor:
 class _BatchedFactor:
     """One (d + 1) x (d + 1) inverse a piece."""
 
-    def __init__(self, geometry: Geometry, base: Tensor, data_strength: float) -> None:
+    def __init__(self, geometry: Geometry, base: Tensor) -> None:
         gram = geometry.cell_grams(torch.ones_like(geometry.weights))  # S_m
-        weighted = geometry.cell_grams(geometry.n_pieces + data_strength * geometry.weights)
-        system = weighted + torch.linalg.inv(base)
+        system = geometry.n_pieces * gram + torch.linalg.inv(base)
         self._geometry = geometry
         self._inverse = torch.cholesky_inverse(torch.linalg.cholesky(system))
         inverse_gram = self._inverse @ gram
@@ -138,7 +129,7 @@ class _BatchedFactor:
 
 
 class NormalEquations:
-    """H_m = S + (K + t w) S_m + kappa J for a given geometry; factorise again when t changes."""
+    """H_m = S + K S_m + kappa J for a given geometry."""
 
     def __init__(self, geometry: Geometry, kappa: float) -> None:
         self._geometry = geometry
@@ -147,8 +138,6 @@ class NormalEquations:
         gram = geometry.ranks.sum(geometry.lifted.T @ geometry.lifted)
         self._base = torch.linalg.inv(gram + ridge.diag())
 
-    def factor(self, data_strength: float) -> Factor:
-        """Factorise for the weight t of the data term (0: no data term)."""
-        if self._geometry.own_piece:
-            return _RankOneFactor(self._geometry, self._base, data_strength)
-        return _BatchedFactor(self._geometry, self._base, data_strength)
+    def factor(self) -> Factor:
+        """Factorise."""
+        return (_RankOneFactor if self._geometry.own_piece else _BatchedFactor)(self._geometry, self._base)

@@ -7,49 +7,52 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+MOST_SWEEPS = 60  # of the search for a height; it ends after a few
 ROUNDING = 2e-14  # of the mass: error of a sum of products in double precision
 
 
-def shrink_columns(values: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
-    """Prox of ``level_l * max_k |.|`` on every column (algorithm 1, L-update).
+def clip_heights(values: Tensor, level: Tensor, heights: Tensor | None = None) -> Tensor:
+    """Heights (..., d) above which the columns of values (..., K, d) have the mass ``level_l`` (algorithm 1, L-update).
 
-    The prox clips each column at the height L_l above which the column's mass is ``level_l``. One sort of the
-    column finds it; on the CPU a few compiled sweeps do. What is clipped away is the projection on the l1 ball.
+    Clipping there is the prox of ``level_l * max_k |.|``; what is clipped away is the projection on the l1 ball. The
+    mass above a height is convex and falls, so Newton's method finds it in a few sweeps from below, and its first step
+    from above ends below.
 
     Parameters
     ----------
     values : Tensor of shape (..., K, d)
     level : Tensor of shape (d,)
-
-    Returns
-    -------
-    clipped : Tensor of shape (..., K, d)
-    height : Tensor of shape (..., d)
-        The clipping heights L_l.
+    heights : Tensor of shape (..., d), float64, or None
+        Where to start: heights of values that were much the same.
     """
-    shrink = _shrink_by_sweeps if values.device.type == "cpu" else _shrink_by_sorting
-    return shrink(values, level)
+    found = torch.zeros_like(values[..., 0, :], dtype=torch.float64) if heights is None else heights
+    for _ in range(MOST_SWEEPS):
+        above, count = _sums_above(values, found)
+        after = (above - level).clamp_min(0) / count.clamp_min(1)
+        if torch.allclose(after, found, rtol=1e-15, atol=0):
+            break
+        found = after
+    return found
 
 
-def _shrink_by_sorting(values: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
-    ordered = values.transpose(-1, -2).abs().sort(dim=-1).values  # (..., d, K)
-    n_above = torch.arange(ordered.shape[-1], 0, -1, device=values.device, dtype=values.dtype)
-    above = ordered.sum(-1, keepdim=True) - ordered.cumsum(-1) + ordered  # sum of this entry and all larger ones
-    # at the true height every such sum is at most the level: the largest of these candidates is the height
-    height = ((above - level[:, None]) / n_above).amax(-1).clamp_min_(0)
-    clipped = values.clamp(-height.unsqueeze(-2), height.unsqueeze(-2))
-    return clipped, height
-
-
-def _shrink_by_sweeps(values: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
+def _sums_above(values: Tensor, heights: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum and number of the absolute entries of each column above its height, (..., d) each."""
+    if values.device.type != "cpu":
+        size = values.abs()
+        over = size > heights.unsqueeze(-2)
+        return (size * over).sum(-2, dtype=torch.float64), over.sum(-2, dtype=torch.float64)
     from bregnet.solver import compiled  # numba is slow to import
 
-    clipped, height = torch.empty_like(values), values.new_empty((*values.shape[:-2], values.shape[-1]))
-    shape = values.shape[-2:]
-    sets = (values.contiguous().numpy().reshape(-1, *shape), clipped.numpy().reshape(-1, *shape))
-    for matrix, out, top in zip(*sets, height.numpy().reshape(-1, shape[1]), strict=True):
-        compiled.clip_columns(matrix, level.numpy(), out, top)
-    return clipped, height
+    above, count = torch.empty_like(heights), torch.empty_like(heights)
+    shape = (-1, *values.shape[-2:])
+    sets = zip(
+        values.contiguous().view(shape).numpy(),
+        *(part.view(-1, shape[-1]).numpy() for part in (heights, above, count)),
+        strict=True,
+    )
+    for given in sets:
+        compiled.height_sums(*given)
+    return above, count
 
 
 def rounding_of(mass: Tensor, largest: Tensor) -> Tensor:
@@ -77,9 +80,15 @@ class Penalty:
             return slopes
         return torch.where(self.signs * slopes < 0, torch.zeros_like(slopes), slopes)
 
-    def prox(self, slopes: Tensor, scale: float) -> Tensor:
-        """Prox of the penalty divided by `scale`, on slopes (..., K, d)."""
-        return shrink_columns(self._feasible(slopes), self.level / scale)[0]
+    def prox(self, slopes: Tensor, scale: Tensor | float, heights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Prox of the penalty divided by `scale`, on slopes (..., K, d), and the heights (..., d) it clips at.
+
+        The scale is one number, or one for each feature. `heights` of a call before this one save time.
+        """
+        slopes = self._feasible(slopes)
+        found = clip_heights(slopes, self.level / scale, heights)
+        ends = found.to(slopes.dtype).unsqueeze(-2)
+        return slopes.clamp(-ends, ends), found
 
     def feasible(self, pieces: Tensor, points: Tensor) -> Tensor:
         """Pieces (K, d + 1) with wrong-signed slopes set to 0, turned about each piece's own point."""

@@ -15,9 +15,13 @@ from torch import Tensor
 from bregnet.distributed import ALONE, Ranks
 from bregnet.solver import partition
 from bregnet.solver.partition import Merged, blocks
-from bregnet.solver.storage import MEMORY, Storage
+from bregnet.solver.polish import SUBSET_SHARE
 
 VECTOR_BYTES = 150  # of targets, weights, cells, sums and the like, a point
+PAIRS_A_POINT = 40  # working pairs of a piece set, about (benchmarks.scale)
+KEY_BYTES = 80  # of a working pair: what it joins, also while it is sorted in, and its part in a check
+PIECE_ARRAYS = 24  # arrays of the size of all pieces that an iteration, or a check, has at the same time
+PAIR_WORK = 1500  # bytes a point that a check takes for multipliers and scans
 WORK_BYTES = 50_000_000  # tiles, compiled code and the like, whatever the size
 LARGEST_DRIFT = 4.0  # of units, in factors and in standard deviations, before new ones are taken
 CGROUP_FILES = (  # limit, use, and the statistics that say how much of it is a mere cache of files
@@ -108,7 +112,6 @@ class Points:
     merged : Merged
     device : torch.device
     ranks : Ranks
-    storage : Storage
     """
 
     features: np.ndarray
@@ -116,7 +119,6 @@ class Points:
     merged: Merged
     device: torch.device
     ranks: Ranks = ALONE
-    storage: Storage = MEMORY
 
     def __len__(self) -> int:
         return len(self.merged.first)
@@ -140,7 +142,7 @@ class Points:
         units = units or self.units
         share, n_features = self.share, self.features.shape[1]
         size = share.stop - share.start
-        out = self.storage.points((size, n_features + 1), torch.float64, torch.device("cpu"))
+        out = torch.empty((size, n_features + 1), dtype=torch.float64)
         out[:, -1] = 1
         target = np.full(len(self.features), -1)
         target[self.merged.first[share]] = np.arange(size)
@@ -196,7 +198,7 @@ class MemoryNeed:
     Attributes
     ----------
     state : int
-        The solver's state, one number for every pair of a piece and a point.
+        The solver's state: numbers for every pair of a piece and a point, or for the working pairs of a regression.
     points : int
         The points in the solver's coordinates.
     other : int
@@ -223,15 +225,26 @@ class MemoryNeed:
         return f"{readable(self.total)} ({readable(self.state)} of them its state)"
 
 
-def memory_need(
-    n_points: int, n_features: int, n_pieces: int, n_sets: int, *, fine: bool, own_piece: bool, extra: int
-) -> MemoryNeed:
-    """What a fit to so many distinct points takes; `fine` is double precision, `extra` what checks take a point."""
+def all_pairs_need(n_points: int, n_features: int, n_pieces: int, *, fine: bool, own_piece: bool) -> MemoryNeed:
+    """What a fit with a state for all pairs takes; `fine` is double precision."""
     each = 8 if fine else 4
-    state = each * n_sets * n_pieces * n_points
+    state = each * n_pieces * n_points
     points = (8 + each) * n_points * (n_features + 1)
+    polishing = 8 * (n_pieces if own_piece else n_pieces // SUBSET_SHARE)
     factors = 8 * 4 * n_pieces * (n_features + 1) ** (1 if own_piece else 2)
-    return MemoryNeed(state, points, (VECTOR_BYTES + extra) * n_points + factors + WORK_BYTES)
+    return MemoryNeed(state, points, (VECTOR_BYTES + polishing) * n_points + factors + WORK_BYTES)
+
+
+def working_pairs_need(
+    n_points: int, n_features: int, n_pieces: int, n_sets: int, *, fine: bool, n_processes: int = 1
+) -> MemoryNeed:
+    """What a fit on working pairs, which processes share, takes of each; `fine` is double precision."""
+    each, size = 8 if fine else 4, n_features + 1
+    n_pairs = n_points * min(PAIRS_A_POINT * n_sets, n_pieces) // n_processes
+    state = n_pairs * (KEY_BYTES + each * (n_sets + n_features))
+    points = (8 + 2 * each) * n_points * size
+    pieces = n_pieces * n_sets * size * (each * size + PIECE_ARRAYS * each)
+    return MemoryNeed(state, points, (VECTOR_BYTES + PAIR_WORK * n_sets) * n_points + pieces + WORK_BYTES)
 
 
 def free_bytes(device: torch.device) -> int:

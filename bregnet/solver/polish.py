@@ -84,7 +84,7 @@ def keep_points(
     kernel : Kernel
         A pass without a loss.
     factor : Factor
-        Block 1 without a data term.
+        Block 1.
     kappa : float
         Weight of the slopes in it.
     pieces : Tensor of shape (K, d + 1)
@@ -98,7 +98,7 @@ def keep_points(
     step = 0
     for step in range(1, limit + 1):
         clipped = slopes.clamp(-height, height)
-        pieces = factor.solve(pull(geometry, [moments], kappa, (2 * clipped - slopes)[None])[0])
+        pieces = factor.solve(pull(geometry, moments, kappa, 2 * clipped - slopes))
         if step % STEPS_BETWEEN == 0 and float(geometry.ranks.largest(excesses(geometry, pieces).amax())) <= VIOLATION:
             break
         moments = kernel.advance(state, pieces, geometry.fitted(pieces), 1.7)

@@ -3,13 +3,15 @@ import pytest
 import torch
 
 from benchmarks.peers import bregman_program
+from bregnet.solver.admm import Options
+from bregnet.solver.all_pairs import AllPairs
 from bregnet.solver.bregman import BregmanLearning, Labels
 from bregnet.solver.entries import EntryKernel, PairEntries
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.kernels import TiledKernel
-from bregnet.solver.loop import Options, solve
+from bregnet.solver.multipliers import DenseMultipliers
 from bregnet.solver.penalty import Penalty
-from bregnet.solver.problem import DenseMultipliers
+from bregnet.solver.solve import solve
 from tests import paper
 from tests.selecting import some_slow
 from tests.solver.divergences_at_random import random_supervision
@@ -90,7 +92,7 @@ def test_weights_of_labels_are_those_of_all_pairs(balanced):
     X = np.random.default_rng(0).standard_normal((6, 2))
     _, y, problem = label_problem(X, y, 0.1, balanced)
     for found, expected in zip(
-        problem.margins.at(slice(None)), bregman_program.label_weights(y, balanced), strict=True
+        problem.supervision.margins.at(slice(None)), bregman_program.label_weights(y, balanced), strict=True
     ):
         np.testing.assert_allclose(found, expected)
 
@@ -116,9 +118,8 @@ def test_any_multipliers_give_a_valid_bound(kind, seed):
     generator = torch.Generator().manual_seed(seed)
     for scale in (1e-3, 0.1, 10.0):
         mu = scale * torch.randn(shape, dtype=torch.float64, generator=generator)
-        pieces = torch.zeros((1, shape[0], problem.geometry.dimension + 1), dtype=torch.float64)
         losses = scale * torch.randn(n_losses, dtype=torch.float64, generator=generator)
-        bound = problem.bound((DenseMultipliers(mu, losses),), pieces, pieces, repairs=0)
+        bound = problem.bound(DenseMultipliers(mu, losses))
         assert bound <= optimum + 1e-7
 
 
@@ -151,9 +152,9 @@ def test_torch_and_compiled_passes_agree_on_entries():
     _, problem = random_supervision(3, "triplets", n=(20, 20), d=(2, 2))
     options = Options(tol=1e-12, max_iter=60, interior_size=0)
     plain = EntryKernel(problem.geometry, TiledKernel(problem.geometry, torch.float64), problem.entries)
-    first = solve(problem, options, kernel=problem.kernel(torch.float64))
-    second = solve(problem, options, kernel=plain)
-    torch.testing.assert_close(first.state.slacks[0], second.state.slacks[0], rtol=1e-8, atol=1e-8)
+    first = solve(problem, options)
+    second = solve(problem, options, iteration=AllPairs(problem, options, kernel=plain))
+    torch.testing.assert_close(first.state.slacks, second.state.slacks, rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(first.state.copies, second.state.copies, rtol=1e-8, atol=1e-8)
 
 
@@ -161,13 +162,13 @@ def test_pairs_on_every_slack_are_labels():
     """The same weights given as margins and as chosen entries make the same iterates."""
     X = np.random.default_rng(1).standard_normal((16, 2))
     _, _, problem = label_problem(X, np.repeat([0, 1], 8), 0.05, True)
-    pull, push = problem.margins.at(slice(None))
+    pull, push = problem.supervision.margins.at(slice(None))
     rows, columns = torch.meshgrid(torch.arange(16), torch.arange(16), indexing="ij")
     entries = PairEntries(rows.flatten(), columns.flatten(), pull.flatten(), push.flatten())
     geometry = problem.geometry
     kernel = EntryKernel(geometry, TiledKernel(geometry, torch.float64), entries)
     options = Options(tol=1e-12, max_iter=80, interior_size=0)
-    first = solve(problem, options, kernel=problem.kernel(torch.float64))
-    second = solve(problem, options, kernel=kernel)
-    torch.testing.assert_close(first.state.slacks[0], second.state.slacks[0], rtol=1e-8, atol=1e-8)
+    first = solve(problem, options)
+    second = solve(problem, options, iteration=AllPairs(problem, options, kernel=kernel))
+    torch.testing.assert_close(first.state.slacks, second.state.slacks, rtol=1e-8, atol=1e-8)
     assert first.result.dual_bound == pytest.approx(second.result.dual_bound, rel=1e-8)

@@ -20,7 +20,7 @@ def geometry_of(n, d, n_pieces=None):
     return Geometry.build(points, weights, cells, n_pieces)
 
 
-def tangents_of_a_bowl(geometry, noise):
+def tangents_of_a_paraboloid(geometry, noise):
     """Tangents of |x|^2 at the cells' centres, which keep their points, and noise, which spoils it."""
     centres = geometry.centres
     pieces = torch.cat([2 * centres, -centres.square().sum(1, keepdim=True)], dim=1)
@@ -29,7 +29,7 @@ def tangents_of_a_bowl(geometry, noise):
 
 def polished(geometry, pieces, limit=2000):
     kernel = TiledKernel(geometry, torch.float64)
-    after, n_steps = keep_points(geometry, kernel, NormalEquations(geometry, 2.0).factor(0.0), 2.0, pieces, limit)
+    after, n_steps = keep_points(geometry, kernel, NormalEquations(geometry, 2.0).factor(), 2.0, pieces, limit)
     assert 0 < n_steps <= limit
     return after
 
@@ -37,7 +37,7 @@ def polished(geometry, pieces, limit=2000):
 @pytest.mark.parametrize(("n", "d", "n_pieces"), [(30, 2, None), (60, 4, None), (80, 2, 9)])
 def test_every_piece_keeps_its_points(n, d, n_pieces):
     geometry = geometry_of(n, d, n_pieces)
-    pieces = tangents_of_a_bowl(geometry, 0.1)
+    pieces = tangents_of_a_paraboloid(geometry, 0.1)
     assert excesses(geometry, pieces).max() > 0.01
     after = polished(geometry, pieces)
     assert excesses(geometry, after).max() <= VIOLATION
@@ -48,7 +48,7 @@ def test_every_piece_keeps_its_points(n, d, n_pieces):
 
 def test_pieces_that_keep_their_points_stay():
     geometry = geometry_of(40, 3)
-    pieces = tangents_of_a_bowl(geometry, 0.0)
+    pieces = tangents_of_a_paraboloid(geometry, 0.0)
     after = polished(geometry, pieces)
     shift = (after - pieces)[:, -1].mean()  # a constant is free
     torch.testing.assert_close(after[:, :-1], pieces[:, :-1], rtol=0, atol=1e-8)
@@ -58,7 +58,7 @@ def test_pieces_that_keep_their_points_stay():
 @pytest.mark.parametrize("noise", [0.0, 0.2])
 def test_curvature_makes_every_piece_strictly_the_largest(noise):
     geometry = geometry_of(50, 3)
-    pieces = tangents_of_a_bowl(geometry, noise)
+    pieces = tangents_of_a_paraboloid(geometry, noise)
     after = strictly_convex(geometry, pieces)
     values = geometry.lifted @ after.T
     own = values.diagonal().clone()
@@ -68,7 +68,7 @@ def test_curvature_makes_every_piece_strictly_the_largest(noise):
 
 def test_the_tightest_points_are_chosen_where_there_are_many(monkeypatch):
     geometry = geometry_of(400, 2, 9)
-    pieces = tangents_of_a_bowl(geometry, 0.05)
+    pieces = tangents_of_a_paraboloid(geometry, 0.05)
     assert polish.tightest(geometry, pieces) is geometry
     monkeypatch.setattr(polish, "SUBSET_ELEMENTS", 9 * 60)
     some = polish.tightest(geometry, pieces)
@@ -89,13 +89,13 @@ def test_the_tightest_points_are_chosen_where_there_are_many(monkeypatch):
     stretched.lifted[:, :-1] *= torch.exp(4 * torch.randn(400, 1, generator=torch.Generator().manual_seed(0)))
     monkeypatch.setattr(polish, "SUBSET_ELEMENTS", 9 * 60)
     assert 55 <= polish.tightest(stretched, pieces).n_points <= 60
-    assert polish.tightest(geometry_of(40, 2), tangents_of_a_bowl(geometry_of(40, 2), 0.0)).n_points == 40
+    assert polish.tightest(geometry_of(40, 2), tangents_of_a_paraboloid(geometry_of(40, 2), 0.0)).n_points == 40
 
 
 def test_polishing_the_tightest_points_mends_most_of_the_others(monkeypatch):
     monkeypatch.setattr(polish, "SUBSET_ELEMENTS", 9 * 150)
     geometry = geometry_of(400, 2, 9)
-    pieces = tangents_of_a_bowl(geometry, 0.1)
+    pieces = tangents_of_a_paraboloid(geometry, 0.1)
     after = polished(polish.tightest(geometry, pieces), pieces)
     before = (excesses(geometry, pieces) > VIOLATION).sum()
     assert (excesses(geometry, after) > VIOLATION).sum() < 0.5 * before

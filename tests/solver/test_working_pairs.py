@@ -1,0 +1,205 @@
+"""ADMM on working pairs: one iteration in three ways, and what happens between iterations."""
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.peers import clarabel_program
+from bregnet import ConvexRegressor, DCRegressor
+from bregnet.distributed import ALONE
+from bregnet.solver import pairs as pairs_module
+from bregnet.solver import working_pairs
+from bregnet.solver.admm import Certified, Options
+from bregnet.solver.pairs import CompiledPairs, TorchPairs
+from bregnet.solver.solve import solve
+from bregnet.solver.working_pairs import WorkingPairs
+from tests.regression_at_random import random_program, to_problem
+from tests.selecting import some_slow
+
+KINDS = [{}, {"monotone": True}, {"dc": True}, {"cells": True}, {"dc": True, "cells": True}]
+NAMED = {"ids": lambda kind: "-".join(kind) or "convex"}
+REGRESSORS = pytest.mark.parametrize("regressor", [ConvexRegressor, DCRegressor])
+
+
+def iterated(problem, kind, n_steps, dtype=torch.float64, *, by_steps=False):
+    work = WorkingPairs(problem, Options(), operator=kind(problem.geometry, dtype, ALONE))
+    if by_steps:
+        for _ in range(n_steps):
+            work.step()
+    else:
+        work.run(n_steps)
+    assert work.n_iter == n_steps
+    return work
+
+
+@pytest.mark.parametrize("kind", KINDS, **NAMED)
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_all_passes_make_the_same_iterates(kind, n_threads, monkeypatch):
+    """Whole iterations compiled, compiled sums on several threads, and torch."""
+    problem = to_problem(random_program(31, n=(60, 60), d=(3, 3), **kind))
+    whole = iterated(problem, CompiledPairs, 40).state
+    if n_threads > 1:
+        monkeypatch.setattr(pairs_module, "SERIAL_WORK", 0)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
+    sums = iterated(problem, CompiledPairs, 40, by_steps=True).state
+    torchs = iterated(problem, TorchPairs, 40).state
+    for other in (sums, torchs):
+        torch.testing.assert_close(other.pieces, whole.pieces, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(other.slacks, whole.slacks, rtol=1e-7, atol=1e-7)
+        torch.testing.assert_close(other.slopes, whole.slopes, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", KINDS, **NAMED)
+def test_the_fit_is_the_same_on_torch(kind):
+    problem = to_problem(random_program(33, n=(50, 50), d=(2, 3), **kind))
+    options = Options(tol=1e-3, max_iter=4000)
+    work = WorkingPairs(problem, options, operator=TorchPairs(problem.geometry, torch.float64, ALONE))
+    ours, torchs = solve(problem, options).result, solve(problem, options, iteration=work).result
+    assert torchs.converged
+    assert ours.objective == pytest.approx(torchs.objective, rel=2e-3)
+
+
+def optimum_of(program):
+    """Clarabel's optimum, and how well it is known: a few programs are not solved to the last digits."""
+    for tolerance, known in ((1e-8, 1e-7), (1e-6, 1e-5)):
+        try:
+            return clarabel_program.solve(program, tolerance=tolerance).value, known
+        except RuntimeError:
+            continue
+    raise AssertionError("Clarabel fails")
+
+
+@pytest.mark.parametrize("kind", KINDS, **NAMED)
+@pytest.mark.parametrize("block", some_slow(range(20), always=(0,)))
+def test_bound_optimum_and_objective_are_in_order(kind, block):
+    """1000 random programs in all, at the default tolerance and a fine one."""
+    for seed in range(10 * block, 10 * block + 10):
+        program = random_program(5000 + seed, n=(20, 60), d=(1, 6), **kind)
+        optimum, known = optimum_of(program)
+        for tol in (1e-2, 1e-4):
+            result = solve(to_problem(program), Options(tol=tol, max_iter=5000)).result
+            assert result.dual_bound <= optimum * (1 + known) + 1e-9
+            assert kind.get("cells") or result.objective >= optimum * (1 - known) - 1e-9
+
+
+def test_pairs_that_are_violated_join_and_nothing_else_changes():
+    problem = to_problem(random_program(35, n=(80, 80), d=(2, 2)))
+    work = iterated(problem, CompiledPairs, 5)
+    before = deepcopy(work.state)
+    work.certify(Certified(1.0, work.state.pieces, 0.0))
+    after = work.state
+    assert len(after.keys) > len(before.keys)
+    old = torch.isin(after.keys, before.keys)
+    assert old.sum() == len(before.keys)
+    new_slacks = work.operator.slacks(after.pieces[0])[~old]
+    torch.testing.assert_close(after.slacks[0, ~old], -new_slacks.clamp_min(0))
+    if after.rho == before.rho:
+        assert torch.equal(after.slacks[:, old], before.slacks)
+
+
+def test_another_step_size_keeps_slacks_and_multipliers():
+    problem = to_problem(random_program(36, n=(40, 40), d=(2, 3), dc=True))
+    work = iterated(problem, CompiledPairs, 30)
+
+    def looks():
+        state = work.state
+        clipped = work._clipped_slopes()
+        nu = state.rho * state.kappa * (state.slopes - clipped)
+        return state.rho * state.slacks.clamp_min(0), (-state.slacks).clamp_min(0), clipped, nu
+
+    before = looks()
+    work._rescale(3.7 * work.state.rho, 0.4 * work.state.kappa)
+    for old, new in zip(before, looks(), strict=True):
+        torch.testing.assert_close(new, old, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [{}, {"dc": True, "cells": True}], **NAMED)
+def test_a_snapshot_goes_on_to_the_last_bit(kind):
+    problem = to_problem(random_program(37, n=(60, 60), d=(3, 3), **kind))
+    work = WorkingPairs(problem, Options())
+    best = Certified(1.0, work.state.pieces, 0.0)
+    for n_steps in (5, 5, 7):
+        work.run(n_steps)
+        work.certify(best)
+    values, tensors = deepcopy(work.snapshot())
+    other = WorkingPairs(problem, Options())
+    other.restore(values, tensors)
+    for each in (work, other):
+        each.run(4)
+        each.certify(best)
+        each.run(4)
+    assert torch.equal(work.state.keys, other.state.keys)
+    assert torch.equal(work.state.pieces, other.state.pieces)
+    assert torch.equal(work.state.slacks, other.state.slacks)
+
+
+def test_preconditioners_are_computed_again_where_pairs_have_grown(monkeypatch):
+    problem = to_problem(random_program(38, n=(80, 80), d=(2, 2)))
+    work = iterated(problem, CompiledPairs, 5)
+    work.certify(Certified(1.0, work.state.pieces, 0.0))
+    expected = work._inverse.clone()
+    monkeypatch.setattr(working_pairs, "STALE", 0.0)
+    work._prepare()
+    growth = (work._inverse - expected).abs().amax((0, 2, 3))
+    assert (growth < 0.2 * expected.abs().amax((0, 2, 3))).all()  # a tenth more pairs change little
+
+
+# --- what data may be like -----------------------------------------------------------------------------------------
+
+
+@REGRESSORS
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_units_do_not_matter(regressor, scale):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    y = np.abs(X).sum(1) + 0.1 * rng.standard_normal(60)
+    plain = regressor(tol=1e-3).fit(X, y)
+    scaled = regressor(tol=1e-3).fit(scale * X, scale * y)
+    np.testing.assert_allclose(scaled.predict(scale * X), scale * plain.predict(X), rtol=1e-2, atol=1e-2 * scale)
+
+
+@REGRESSORS
+def test_two_points(regressor):
+    model = regressor(1e-3, tol=1e-4).fit([[0.0], [2.0]], [1.0, 3.0])
+    np.testing.assert_allclose(model.predict([[0.0], [2.0]]), [1.0, 3.0], atol=0.01)
+
+
+@REGRESSORS
+def test_a_thousand_copies_of_one_point(regressor):
+    y = np.random.default_rng(0).standard_normal(1000)
+    model = regressor().fit(np.ones((1000, 3)), y)
+    assert model.gap_ == pytest.approx(0, abs=1e-9)
+    np.testing.assert_allclose(model.predict(np.ones((1, 3))), y.mean())
+
+
+@REGRESSORS
+def test_one_point_among_a_thousand_copies(regressor):
+    X = np.r_[np.zeros((999, 1)), np.ones((1, 1))]
+    y = np.r_[np.zeros(999), 1.0]
+    model = regressor(1e-6, tol=1e-3, standardize=False).fit(X, y)
+    assert model.result_.converged
+    np.testing.assert_allclose(model.predict([[0.0], [1.0]]), [0.0, 1.0], atol=0.05)
+
+
+@pytest.mark.parametrize("alpha", [1e-5, 1e-4])
+def test_the_bound_does_not_lag_behind_for_small_penalties(alpha):
+    """Before masses were closed along short paths and block 1 was solved well enough, 2000 steps left over 20%."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (150, 3))
+    y = np.abs(X[:, 0]) - np.abs(X[:, 1]) + np.sin(3 * X[:, 2]) + 0.1 * rng.standard_normal(150)
+    model = DCRegressor(alpha, max_iter=3000).fit(X, y)
+    assert model.gap_ < 0.05
+
+
+def test_only_pieces_that_are_the_largest_somewhere_are_returned():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((150, 2))
+    y = np.abs(X).sum(1) + 0.1 * rng.standard_normal(150)
+    model = ConvexRegressor(standardize=False, tol=1e-3).fit(X, y)
+    values = X @ model.function_.slopes.T + model.function_.intercepts
+    assert set(values.argmax(1)) == set(range(model.function_.n_pieces))
+    assert model.function_.n_pieces < 150
+    objective = np.mean((values.max(1) - y) ** 2) + 0.01 * np.abs(model.function_.slopes).max(0).sum()
+    assert objective <= model.result_.objective * (1 + 1e-9)
