@@ -36,7 +36,7 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from benchmarks.data import Split, class_folds, class_set_options, stratified_folds
 from benchmarks.report import Table, machine, write_json
 from bregnet import PBDL, BregmanDivergence, MaxAffine, Quadratic, divergence
-from bregnet.generators import Generator
+from bregnet.divergences import Generator
 
 SETS = ("iris", "wine", "wdbc", "balance_scale", "transfusion")
 ALPHAS = (0.03, 0.01, 0.003)

@@ -4,14 +4,21 @@
 The library is imported when the first of its names is asked for, so that help on the command line comes at once.
 """
 
+import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from bregnet._version import __version__
+from bregnet._core.version import __version__
 
 if TYPE_CHECKING:
     from bregnet._api import *  # noqa: F403
+    from bregnet.clustering import mixture as mixture
+    from bregnet.retrieval import inner_product as inner_product
+    from bregnet.retrieval import neighbors as neighbors
+    from bregnet.retrieval import ranking as ranking
 
 __all__ = [
     "PBDL",
@@ -53,6 +60,32 @@ __all__ = [
     "plotting",
     "__version__",
 ]
+
+# modules that the documentation has named, and the rooms in which they are now
+DOCUMENTED_PATHS = {
+    "inner_product": "retrieval",
+    "neighbors": "retrieval",
+    "ranking": "retrieval",
+    "mixture": "clustering",
+}
+
+
+def _path_to(name: str, room: str) -> ModuleType:
+    """A module with the names of one in a room, which is imported when the first of them is asked for."""
+
+    def attribute(each: str) -> Any:
+        if each.startswith("__"):
+            raise AttributeError(f"module 'bregnet.{name}' has no attribute {each!r}")
+        return getattr(import_module(f"bregnet.{room}.{name}"), each)
+
+    module = ModuleType(f"bregnet.{name}", f"The names of `bregnet.{room}.{name}`.")
+    module.__spec__ = ModuleSpec(module.__name__, None)
+    module.__dict__["__getattr__"] = attribute
+    return module
+
+
+for _name, _room in DOCUMENTED_PATHS.items():
+    globals()[_name] = sys.modules[f"bregnet.{_name}"] = _path_to(_name, _room)
 
 
 def __getattr__(name: str) -> Any:

@@ -24,9 +24,9 @@ import torch
 from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import Bunch
 
-from bregnet import _arrays as arrays
-from bregnet import _validation as check
-from bregnet._files import UnreadableFileError
+from bregnet._core import arrays
+from bregnet._core import validation as check
+from bregnet._core.files import UnreadableFileError
 
 N_FOLDS = 5
 LEAST_SCALE = 1e-5  # what a feature that is constant in the training part is divided by

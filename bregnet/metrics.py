@@ -18,8 +18,8 @@ from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
-from bregnet import _validation as check
-from bregnet._arrays import Array, table, to_numpy, to_torch
+from bregnet._core import validation as check
+from bregnet._core.arrays import Array, table, to_numpy, to_torch
 
 BLOCK_ELEMENTS = 1 << 16  # divergences that are ranked at once: few enough to stay in the cache
 PARTS_A_JOB = 4  # so that a job that is done early takes over from another

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from bregnet import PBDL, ConvexRegressor, distributed
-from tests.scale_jobs import data
-from tests.selecting import some_slow
-from tests.test_checkpoints import ROOT, run
+from tests.learners.test_checkpoints import ROOT, run
+from tests.support.scale_jobs import data
+from tests.support.selecting import some_slow
 
 SLOW = pytest.mark.slow  # each starts several processes, seconds for one of which go by until it works
 
@@ -45,7 +45,7 @@ def test_the_ranks_that_are_left_say_so(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    job = [sys.executable, "-m", "tests.scale_jobs", "ConvexRegressor", str(tmp_path / "out"), "--die-at", "25"]
+    job = [sys.executable, "-m", "tests.support.scale_jobs", "ConvexRegressor", str(tmp_path / "out"), "--die-at", "25"]
     processes = []
     for rank in "01":  # without a launcher, which might be the first to notice
         there = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "RANK": rank}

@@ -28,8 +28,8 @@ from bregnet import (
     divergence,
     metrics,
 )
-from bregnet import _arrays as arrays
-from bregnet.neighbors import BregmanKNeighborsRegressor, BregmanNearestNeighbors
+from bregnet._core import arrays
+from bregnet.retrieval import BregmanKNeighborsRegressor, BregmanNearestNeighbors
 
 NAMES = ["sepal length", "sepal width", "petal length", "petal width"]
 X, CLASSES = (part[::5] for part in load_iris(return_X_y=True))

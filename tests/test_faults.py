@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as arrays
 
 import bregnet
 from bregnet import distributed, metrics
-from tests import fuzzing
-from tests.fuzzing import Entry
+from tests.support import fuzzing
+from tests.support.fuzzing import Entry
 
 ENTRIES = fuzzing.entries()
 NUMBERED = [pytest.param(entry, id=f"{entry}-{number}") for number, entry in enumerate(ENTRIES)]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bregnet import BregmanDivergence, BregmanIndex, MaxAffine, SquaredEuclidean
-from tests import fuzzing
+from tests.support import fuzzing
 
 N_THREADS = 8
 RNG = np.random.default_rng(0)
@@ -126,7 +126,7 @@ import multiprocessing, sys
 import faiss, joblib, torch
 from tests.test_faults_threads import WORK, bits
 from bregnet import ConvexRegressor
-from tests.fuzzing import X, TARGETS
+from tests.support.fuzzing import X, TARGETS
 
 torch.set_num_threads(2)
 faiss.omp_set_num_threads(2)

@@ -1,6 +1,6 @@
-"""The command line `bregnet`: one module a command.
+"""The command line `bregnet`: `commands` declares the commands, and the work of each is in a module of its own.
 
-The modules of the commands import click and nothing heavy; what they work with is imported when they run, so that help
+What is imported here imports click and nothing heavy; what a command works with is imported when it runs, so that help
 and the completion of the shell come at once.
 """
 
@@ -8,15 +8,9 @@ from __future__ import annotations
 
 import click
 
-from bregnet._version import __version__
-from bregnet.cli._cluster import cluster
-from bregnet.cli._demo import demo
-from bregnet.cli._errors import Commands
-from bregnet.cli._evaluate import evaluate
-from bregnet.cli._fit import fit
-from bregnet.cli._info import info
-from bregnet.cli._predict import predict
-from bregnet.cli._search import search
+from bregnet._core.version import __version__
+from bregnet.cli import commands
+from bregnet.cli.errors import Commands
 
 EPILOG = """\
 \b
@@ -42,5 +36,13 @@ def main(debug: bool) -> None:
     """Metric learning with Bregman divergences, and convex regression, with a certificate on every fit."""
 
 
-for command in (demo, fit, evaluate, search, cluster, predict, info):
+for command in (
+    commands.demo,
+    commands.fit,
+    commands.evaluate,
+    commands.search,
+    commands.cluster,
+    commands.predict,
+    commands.info,
+):
     main.add_command(command)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bregnet import _validation as check
+from bregnet._core import validation as check
 from bregnet.divergences import BregmanDivergence
 from bregnet.nn._max_affine import LearnableMaxAffine
 from bregnet.nn._parts import divergence_of

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bregnet import _validation as check
-from bregnet._searching import but_own
+from bregnet._core import validation as check
 from bregnet.divergences import BregmanDivergence
-from bregnet.index import BregmanIndex
 from bregnet.nn._max_affine import LearnableMaxAffine
 from bregnet.nn._parts import divergence_of
+from bregnet.retrieval import BregmanIndex
+from bregnet.retrieval.base import but_own
 
 
 class BregmanKNN:

@@ -9,11 +9,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from bregnet import _arrays as arrays
-from bregnet import _validation as check
-from bregnet.classical import Quadratic, _QuadraticForm
-from bregnet.functions import MaxAffine
-from bregnet.generators import Generator, GeneratorSum
+from bregnet._core import arrays
+from bregnet._core import validation as check
+from bregnet.divergences import Generator, GeneratorSum, MaxAffine, Quadratic
+from bregnet.divergences.classical import _QuadraticForm
 from bregnet.nn._others import agree, described, named
 from bregnet.nn._parts import Parts, generator_of
 

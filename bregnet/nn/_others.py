@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bregnet.generators import Generator, GeneratorSum
+from bregnet.divergences import Generator, GeneratorSum
 
 CLOSE = 1e-5  # relative: parameters may have been rounded to single precision
 

@@ -8,11 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bregnet import _validation as check
-from bregnet.classical import Quadratic, SquaredEuclidean
-from bregnet.divergences import BregmanDivergence, divergence
-from bregnet.functions import MaxAffine
-from bregnet.generators import Generator, GeneratorSum
+from bregnet._core import validation as check
+from bregnet.divergences import (
+    BregmanDivergence,
+    Generator,
+    GeneratorSum,
+    MaxAffine,
+    Quadratic,
+    SquaredEuclidean,
+    divergence,
+)
 
 SOURCES = "a MaxAffine, a sum with one among its parts, a divergence of these, or a fitted estimator that has one"
 

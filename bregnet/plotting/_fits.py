@@ -11,9 +11,9 @@ from sklearn.base import is_regressor
 from sklearn.metrics import r2_score
 from sklearn.pipeline import Pipeline
 
-from bregnet import _validation as check
-from bregnet._arrays import Array, to_numpy
-from bregnet._notebook import finite_looks, held_fits, level_range, percent
+from bregnet._core import validation as check
+from bregnet._core.arrays import Array, to_numpy
+from bregnet._core.notebook import finite_looks, held_fits, level_range, percent
 from bregnet.plotting._shared import NEUTRAL, axes, colour, legend, rows_of, shown_name
 from bregnet.solver.result import Result
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.linalg import eigh
 
-from bregnet._arrays import Array
+from bregnet._core.arrays import Array
 from bregnet.plotting._shared import (
     MARKERS,
     MOST_LEGEND_CLASSES,

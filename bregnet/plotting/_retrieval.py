@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bregnet import _validation as check
-from bregnet._arrays import Array
-from bregnet._searching import but_own
-from bregnet.index import BregmanIndex
+from bregnet._core import validation as check
+from bregnet._core.arrays import Array
 from bregnet.metrics import mean_average_precision
 from bregnet.plotting._shared import (
     NEUTRAL,
@@ -27,6 +25,8 @@ from bregnet.plotting._shared import (
     shown_distance,
     shown_name,
 )
+from bregnet.retrieval import BregmanIndex
+from bregnet.retrieval.base import but_own
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

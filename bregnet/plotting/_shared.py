@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from bregnet import _validation as check
-from bregnet._arrays import Array, refuse_strange, to_numpy
-from bregnet.divergences import NAMED, BregmanDivergence
+from bregnet._core import validation as check
+from bregnet._core.arrays import Array, refuse_strange, to_numpy
+from bregnet.divergences import BregmanDivergence, Generator
 from bregnet.divergences import divergence as named_divergence
-from bregnet.generators import Generator
+from bregnet.divergences.bregman_divergence import NAMED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

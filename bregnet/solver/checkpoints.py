@@ -16,8 +16,8 @@ from typing import Any
 
 from torch import Tensor
 
-from bregnet import _validation as check
-from bregnet._files import UnreadableFileError, read_tensors, write_tensors
+from bregnet._core import validation as check
+from bregnet._core.files import UnreadableFileError, read_tensors, write_tensors
 from bregnet.distributed import ALONE, Ranks
 
 KIND, VERSION = "checkpoint", 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bregnet._compiling import compiled
+from bregnet._core.compiling import compiled
 
 POINT_BLOCK = 2048  # columns of the state handled while their points stay in the second-level cache
 

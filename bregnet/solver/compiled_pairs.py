@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bregnet._compiling import compiled
+from bregnet._core.compiling import compiled
 
 SCAN_BLOCK = 256  # points whose coordinates and excesses stay in the first-level cache while pieces pass over them
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bregnet._compiling import compiled
+from bregnet._core.compiling import compiled
 from bregnet.solver.compiled import height_sums
 from bregnet.solver.compiled_pairs import advance_pairs, normal_pairs, precondition
 from bregnet.solver.penalty import MOST_SWEEPS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bregnet._notebook import ResultCard
+from bregnet._core.notebook import ResultCard
 
 
 @dataclass(frozen=True)

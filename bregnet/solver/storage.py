@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bregnet import _validation as check
-from bregnet._arrays import to_numpy
+from bregnet._core import validation as check
+from bregnet._core.arrays import to_numpy
 
 
 def collected(blocks: Iterable[tuple[Any, Any]]) -> tuple[np.ndarray, np.ndarray, tuple[str, ...] | None]:

@@ -13,9 +13,9 @@ from bregnet.solver.penalty import Penalty
 from bregnet.solver.regression import LeastSquares
 from bregnet.solver.solve import solve
 from bregnet.solver.working_pairs import WorkingPairs
-from tests import paper
-from tests.regression_at_random import random_program, to_problem
-from tests.selecting import some_slow
+from tests.support import paper
+from tests.support.regression_at_random import random_program, to_problem
+from tests.support.selecting import some_slow
 
 KINDS = [{}, {"monotone": True}, {"dc": True}]
 

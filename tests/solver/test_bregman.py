@@ -12,9 +12,9 @@ from bregnet.solver.kernels import TiledKernel
 from bregnet.solver.multipliers import DenseMultipliers
 from bregnet.solver.penalty import Penalty
 from bregnet.solver.solve import solve
-from tests import paper
-from tests.selecting import some_slow
-from tests.solver.divergences_at_random import random_supervision
+from tests.support import paper
+from tests.support.divergences_at_random import random_supervision
+from tests.support.selecting import some_slow
 
 KINDS = ["labels", "pairs", "triplets"]
 

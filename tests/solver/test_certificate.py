@@ -11,8 +11,8 @@ from bregnet.solver.geometry import Geometry
 from bregnet.solver.pairs import pair_operator, without_own
 from bregnet.solver.solve import solve
 from bregnet.solver.transport import PieceTree
-from tests.regression_at_random import random_program, to_problem
-from tests.selecting import some_slow
+from tests.support.regression_at_random import random_program, to_problem
+from tests.support.selecting import some_slow
 
 KINDS = [{}, {"dc": True}, {"cells": True}, {"dc": True, "cells": True}, {"monotone": True}]
 

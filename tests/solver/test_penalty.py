@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from bregnet.solver.penalty import Penalty, clip_heights
-from tests.paper import l_update
+from tests.support.paper import l_update
 
 
 @given(seed=st.integers(0, 10_000), n=st.integers(1, 30), level=st.floats(1e-3, 50))

@@ -15,8 +15,8 @@ from bregnet.solver.admm import Certified, Options
 from bregnet.solver.pairs import CompiledPairs, TorchPairs
 from bregnet.solver.solve import solve
 from bregnet.solver.working_pairs import WorkingPairs
-from tests.regression_at_random import random_program, to_problem
-from tests.selecting import some_slow
+from tests.support.regression_at_random import random_program, to_problem
+from tests.support.selecting import some_slow
 
 KINDS = [{}, {"monotone": True}, {"dc": True}, {"cells": True}, {"dc": True, "cells": True}]
 NAMED = {"ids": lambda kind: "-".join(kind) or "convex"}

@@ -1,0 +1,139 @@
+"""Files of tensors with a versioned header: written at once or not at all, read without running anything."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bregnet._core.version import __version__
+
+HEADER = "bregnet"
+# what reading a file that is not what it should be can raise; the system's own errors are not among it
+DAMAGE = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RuntimeError,
+    ArithmeticError,
+    AssertionError,
+    SafetensorError,
+)
+
+
+class UnreadableFileError(ValueError):
+    """A file that is not what it should be: cut short, altered, of a later version, or of another kind."""
+
+
+def write_tensors(path: Path, kind: str, version: int, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write a file of tensors; its header says what it is."""
+    about = {**header, "holds": kind, "version": version, "bregnet": __version__}
+    try:
+        save_file(tensors, path, metadata={HEADER: json.dumps(about)})
+    except SafetensorError as error:  # its own kind, also where a disk is full
+        raise OSError(None, str(error)) from error
+
+
+def read_tensors(path: Path, kind: str, version: int, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Header and tensors of a file; with `mmap` the tensors stay in the file until they are used."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise UnreadableFileError(f"{path} is not a file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})[HEADER])
+            found, found_version = header["holds"], header["version"]
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except DAMAGE as error:
+        raise UnreadableFileError(f"{path} is not a {kind} of bregnet, or was damaged: {error}") from error
+    if found != kind:
+        raise UnreadableFileError(f"{path} must hold a {kind}, got a {found!r}")
+    if found_version != version:
+        raise UnreadableFileError(
+            f"{path} has version {found_version!r} of its format (bregnet {header.get('bregnet')}), and bregnet"
+            f" {__version__} reads version {version}"
+        )
+    return header, tensors if mmap else {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def digest(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """A checksum against accidents; it does not say who wrote the file."""
+    found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        if tensor.numel():
+            found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A new file to write to, which becomes `path` when all is written; otherwise nothing is left of it."""
+    path = path.resolve()
+    if path.is_dir():
+        raise IsADirectoryError(f"path must be that of a file, got the folder {str(path)!r}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
+    if path.exists() and not path.is_file():  # it would be replaced by a plain one
+        raise OSError(None, f"path must be that of a file, got {str(path)!r}, a device or a pipe")
+    made = path.parent / f".{path.name}.{secrets.token_hex(4)}"
+    try:
+        with open(made, "xb") as file:
+            mode = (path.stat() if path.exists() else os.fstat(file.fileno())).st_mode
+        yield made
+        os.chmod(made, mode)  # safetensors makes files that only their owner can read
+        with open(made, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(made, path)
+    except OSError as error:  # tell of the file that was asked for
+        raise type(error)(error.errno, f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        made.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    """Make the names in a folder last, on systems that can."""
+    if os.name == "posix":
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+@contextmanager
+def whole_folder(path: Path, names: tuple[str, ...]) -> Iterator[Path]:
+    """A new folder to write to, which becomes `path` when all is written; otherwise nothing is left of it.
+
+    A folder that is there already is replaced if it holds nothing but files of these names, and refused otherwise.
+    """
+    path = path.resolve()
+    if path.exists() and not (path.is_dir() and {each.name for each in path.iterdir()} <= set(names)):
+        raise FileExistsError(f"path must be new or a folder written by save, got {str(path)!r}, which is neither")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
+    made, old = (path.parent / f".{path.name}.{secrets.token_hex(4)}" for _ in range(2))
+    made.mkdir()
+    try:
+        yield made
+        if path.exists():
+            os.replace(path, old)
+        os.replace(made, path)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        if old.exists() and not path.exists():
+            os.replace(old, path)
+        shutil.rmtree(old, ignore_errors=True)

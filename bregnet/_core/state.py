@@ -1,0 +1,208 @@
+"""Values as plain JSON and tensors, and back: what files hold of them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bregnet._core import validation as check
+
+MOST_COPIES, SMALL = 64, 1 << 24  # how often a file may have its tensors used, beyond some megabytes
+
+
+class Tensors:
+    """The tensors of a file by name, each stored once however many names it has."""
+
+    def __init__(self, stored: Mapping[str, Tensor] | None = None, same: Any = None) -> None:
+        self.stored = {} if stored is None else dict(stored)
+        self.same = {} if same is None else mapping("same", same)  # from further names to those stored
+        self._names: dict[tuple[Any, ...], str] = {}
+        self._uses: Counter[tuple[Any, ...]] = Counter()
+        self._kept: list[Tensor] = []  # alive, so that an address means one tensor only
+        self._unread = {*self.stored, *self.same}
+        self._room = SMALL + MOST_COPIES * sum(tensor.nbytes for tensor in self.stored.values())
+
+    def put(self, name: str, tensor: Tensor) -> None:
+        """Store a tensor."""
+        tensor = tensor.detach().cpu().contiguous()
+        known = tensor.data_ptr(), tensor.shape, tensor.dtype
+        self._uses[known] += 1
+        if tensor.numel() and self._uses[known] % (MOST_COPIES // 2) != 1:
+            self.same[name] = self._names[known]
+            return
+        self._names[known] = name
+        self._kept.append(tensor)
+        # safetensors refuses tensors that share memory
+        shared = self._uses[known] > 1 or tensor.untyped_storage().nbytes() != tensor.nbytes
+        self.stored[name] = tensor.clone() if shared else tensor
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.stored or name in self.same
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A stored tensor, which counts as read; a small file must not ask for much memory by many names."""
+        tensor = self.stored[self.same.get(name, name)]
+        self._unread.discard(name)
+        self._room -= tensor.nbytes
+        if self._room < 0:
+            raise ValueError("its tensors are used too often")
+        return tensor
+
+    def expect_all_read(self) -> None:
+        """Raise an error where a tensor belongs to nothing."""
+        if self._unread:
+            raise ValueError(f"nothing has the tensor {min(self._unread)!r}")
+
+    def tensor(self, name: str, shape: tuple[int | None, ...], *dtypes: torch.dtype) -> Tensor:
+        """A stored tensor as one of its own, checked; None is any length."""
+        tensor = self[name]
+        fits = tensor.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, tensor.shape, strict=True))
+        if not fits or tensor.dtype not in dtypes:
+            wanted = f"{shape} and {' or '.join(map(str, dtypes))}"
+            raise ValueError(f"{name} must have {wanted}, got {tuple(tensor.shape)} and {tensor.dtype}")
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ValueError(f"{name} must be finite, got NaN or infinity")
+        return tensor.clone()
+
+    def array(self, name: str, *, ndim: int = 1, kinds: str = "f", finite: bool = True) -> np.ndarray:
+        """A stored tensor as an array of its own, checked."""
+        array = self[name].clone().numpy()  # memory of torch: products round by how it lies
+        if array.ndim != ndim or array.dtype.kind not in kinds:
+            raise ValueError(f"{name} must have {ndim} dimensions, got shape {array.shape} and dtype {array.dtype}")
+        if finite and not np.isfinite(array).all():
+            raise ValueError(f"{name} must be finite, got NaN or infinity")
+        return array
+
+
+class Field(Protocol):
+    """How a value becomes plain values, and tensors under its name; and how it is read back and checked."""
+
+    def write(self, name: str, value: Any, tensors: Tensors) -> Any:
+        """What JSON can hold of it."""
+        ...
+
+    def read(self, name: str, state: Any, tensors: Tensors) -> Any:
+        """The value; errors where the state is not what `write` gives."""
+        ...
+
+
+@dataclass(frozen=True)
+class Made:
+    """A field of two functions."""
+
+    write: Callable[[str, Any, Tensors], Any]
+    read: Callable[[str, Any, Tensors], Any]
+
+
+def _plain(write: Callable[[Any], Any], read: Callable[[str, Any], Any]) -> Made:
+    """A field without tensors."""
+    return Made(lambda name, value, tensors: write(value), lambda name, state, tensors: read(name, state))
+
+
+def _real_state(value: float) -> float | str:
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def _real(name: str, state: Any) -> float:
+    """A number; JSON has words only for those that are not finite."""
+    if state in ("inf", "-inf", "nan"):
+        return float(state)
+    if isinstance(state, bool) or not isinstance(state, int | float) or not math.isfinite(state):
+        raise ValueError(f"{name} must be a number, got {state!r}")
+    return float(state)
+
+
+def finite_number(name: str, state: Any) -> float:
+    """A finite number."""
+    value = _real(name, state)
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value}")
+    return value
+
+
+def text(name: str, state: Any) -> str:
+    """Text."""
+    if not isinstance(state, str):
+        raise TypeError(f"{name} must be text, got {state!r}")
+    return state
+
+
+def texts(name: str, state: Any) -> list[str]:
+    """A list of texts."""
+    if not isinstance(state, list) or not all(isinstance(each, str) for each in state):
+        raise TypeError(f"{name} must be a list of texts, got {state!r}")
+    return state
+
+
+def mapping(name: str, state: Any) -> dict[str, Any]:
+    """A mapping."""
+    if not isinstance(state, dict):
+        raise TypeError(f"{name} must be a mapping, got {state!r}")
+    return state
+
+
+def whole(least: int) -> Made:
+    """A field of whole numbers from `least`."""
+    return _plain(int, lambda name, state: check.integer_at_least(name, state, least))
+
+
+REAL, FINITE, TEXT = _plain(_real_state, _real), _plain(float, finite_number), _plain(str, text)
+TRUTH = _plain(bool, check.boolean)
+NAMES = _plain(lambda value: [str(each) for each in value], lambda name, state: np.array(texts(name, state), object))
+
+
+def _write_array(name: str, value: Any, tensors: Tensors) -> str:
+    array = np.array(value)
+    tensors.put(name, torch.as_tensor(array.astype(array.dtype.newbyteorder("="), copy=False)))
+    return "array"
+
+
+ARRAY = Made(_write_array, lambda name, state, tensors: tensors.array(name))
+
+
+def _write_labels(name: str, value: np.ndarray, tensors: Tensors) -> Any:
+    if value.dtype.kind in "biuf":
+        return _write_array(name, value, tensors)
+    labels = value.tolist()
+    if not all(isinstance(each, str) for each in labels):
+        raise TypeError(f"labels must be numbers or text to be saved, got dtype {value.dtype}")
+    if value.dtype.kind != "O":
+        _expect_alike(name, labels)
+    return {"text": labels, "object": value.dtype.kind == "O"}
+
+
+def _read_labels(name: str, state: Any, tensors: Tensors) -> np.ndarray:
+    if state == "array":
+        return tensors.array(name, kinds="biuf")
+    labels = texts(name, mapping(name, state)["text"])
+    if check.boolean("object", state["object"]):
+        return np.array(labels, dtype=object)
+    _expect_alike(name, labels)
+    return np.array(labels, dtype=str)
+
+
+def _expect_alike(name: str, labels: list[str]) -> None:
+    """Raise an error for a few long labels among many: an array has as much room for each as for the longest."""
+    longest = max(map(len, labels), default=0)
+    if 4 * longest * len(labels) > SMALL + MOST_COPIES * sum(map(len, labels)):
+        raise ValueError(f"{name} must have labels of about one length, got {len(labels)}, of up to {longest} letters")
+
+
+LABELS = Made(_write_labels, _read_labels)
+
+
+def _read_range(name: str, state: Any, tensors: Tensors) -> tuple[float, float]:
+    low, high = (finite_number(name, each) for each in state)
+    if low > high:
+        raise ValueError(f"{name} must be in order, got {low} and {high}")
+    return low, high
+
+
+RANGE = Made(lambda name, value, tensors: [float(each) for each in value], _read_range)

@@ -1,0 +1,280 @@
+"""Checks of constructor parameters, with errors that say what was found and what is accepted."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from sklearn.utils import validation
+from sklearn.utils.multiclass import check_classification_targets
+
+from bregnet._core import arrays
+from bregnet._core.arrays import to_numpy
+
+Fit = TypeVar("Fit", bound=Callable[..., Any])
+
+
+def positive(name: str, value: Any) -> float:
+    """A positive finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    number = float(value)
+    if not (number > 0 and math.isfinite(number)):
+        raise ValueError(f"{name} must be positive and finite, got {value!r}")
+    return number
+
+
+def at_least_zero(name: str, value: Any) -> float:
+    """A finite number that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    number = float(value)
+    if not (number >= 0 and math.isfinite(number)):
+        raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
+    return number
+
+
+def numbers(name: str, values: Any, each: Callable[[str, Any], float]) -> tuple[float, ...]:
+    """At least one number, every one of which `each` accepts."""
+    if isinstance(values, str) or np.ndim(values) != 1:
+        raise TypeError(f"{name} must be a sequence of numbers, got {values!r}")
+    found = tuple(each(f"each of {name}", value) for value in values)
+    if not found:
+        raise ValueError(f"{name} must hold at least one number, got none")
+    return found
+
+
+def same_kind(name: str, values: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Values that are numbers or strings as those before were: numpy would make strings of all."""
+    if _is_text(values) != _is_text(before):
+        raise TypeError(f"{name} must hold values of one kind, got dtype {values.dtype} after {before.dtype}")
+    return values
+
+
+def _is_text(values: np.ndarray) -> bool:
+    """Whether they are strings, of numpy's kind or, as in a column of a frame, of Python's."""
+    return values.dtype.kind in "US" or (values.dtype == object and all(isinstance(value, str) for value in values))
+
+
+def folder(name: str, value: Any) -> Path:
+    """A path."""
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name} must be a path, got {value!r}")
+    if not os.fspath(value):
+        raise ValueError(f"{name} must be a path, got an empty one")
+    return Path(value)
+
+
+def booleans(name: str, values: Any, length: int) -> np.ndarray:
+    """Truth values (length,); 0 and 1 will do."""
+    array = np.asarray(values)
+    if array.shape != (length,):
+        raise ValueError(f"{name} must have shape ({length},), got {array.shape}")
+    if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
+        raise ValueError(f"{name} must hold True or False, got dtype {array.dtype} with other values")
+    return array.astype(bool)
+
+
+def integer_at_least(name: str, value: Any, least: int) -> int:
+    """An integer not below `least`."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    return int(value)
+
+
+def number_of_features(name: str, value: Any, n_features: int) -> int:
+    """How many of the features, from a number or a share of them; at least one."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a share or a number of features, got {value!r}")
+    if isinstance(value, Integral):
+        if not 1 <= int(value) <= n_features:
+            raise ValueError(f"{name} must be at least 1 and at most the number of features, {n_features}, got {value}")
+        return int(value)
+    if not 0 < float(value) <= 1:
+        raise ValueError(f"{name} must be above 0 and at most 1.0, or a whole number, got {value!r}")
+    return max(1, round(float(value) * n_features))
+
+
+def jobs(value: Any) -> int:
+    """A number of jobs as joblib counts them: below zero, all but so many."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"n_jobs must be None or an integer, got {value!r}")
+    if value == 0:
+        raise ValueError("n_jobs must not be 0; -1 takes all cores")
+    return int(value)
+
+
+def one_of(name: str, value: Any, accepted: tuple[str, ...]) -> str:
+    """One of a few words."""
+    if not isinstance(value, str) or value not in accepted:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, accepted))}, got {value!r}")
+    return value
+
+
+def boolean(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def verbosity(value: Any) -> int:
+    """A level of output; True is 1."""
+    return int(value) if isinstance(value, bool) else integer_at_least("verbose", value, 0)
+
+
+def all_or_nothing(fit: Fit) -> Fit:
+    """Let a fit that fails or is interrupted leave the estimator as it was, fitted before or not.
+
+    What a warm start goes on from is lost: its state may have changed.
+    """
+
+    @wraps(fit)
+    def whole(self: Any, *arguments: Any, **named: Any) -> Any:
+        before = {name: None if name == "_warm" else value for name, value in vars(self).items()}  # which is large
+        try:
+            return fit(self, *arguments, **named)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    return cast(Fit, whole)
+
+
+def calls_inside() -> int:
+    """How many calls above the caller of this function are still in the library, itself included."""
+    frame, n_calls = sys._getframe(1), 0
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("bregnet."):
+        frame, n_calls = frame.f_back, n_calls + 1
+    return n_calls
+
+
+def class_labels(labels: np.ndarray) -> None:
+    """Check that targets are classes; scikit-learn would warn of large numbers on the way."""
+    with np.errstate(invalid="ignore"):
+        check_classification_targets(labels)
+
+
+def validate_data(estimator: Any, *arrays: Any, **checks: Any) -> Any:
+    """As in scikit-learn, which would warn of infinities of both signs before it refuses them.
+
+    Rows lie one after the other, so that a frame, whose columns do, gives the same numbers; what is in a file stays.
+    """
+    if arrays and not isinstance(arrays[0], np.memmap):
+        checks.setdefault("order", "C")
+    with np.errstate(invalid="ignore"):
+        return validation.validate_data(estimator, *arrays, **checks)
+
+
+def fitted_if_estimator(given: Any) -> None:
+    """Raise scikit-learn's error for an estimator that is not fitted; anything else is for the caller to judge."""
+    if hasattr(given, "fit") and hasattr(type(given), "get_params"):
+        validation.check_is_fitted(given)
+
+
+def rows_of(estimator: Any, name: str, values: Any, **checks: Any) -> Any:
+    """Rows for a fitted estimator, checked by scikit-learn, which calls every argument X."""
+    try:
+        return validate_data(estimator, values, reset=False, **checks)
+    except ValueError as error:
+        if name == "X" or not str(error).startswith(("X has", "Input X")):
+            raise
+        raise ValueError(str(error).replace("X", name, 1)) from error
+
+
+def length(name: str, values: Any) -> int:
+    """How many entries there are."""
+    try:
+        return len(values)
+    except TypeError as error:
+        raise TypeError(f"{name} must have an entry for each row, got {values!r}") from error
+
+
+def finite_score(score: Callable[[], float], n_rows: int) -> float:
+    """A score of scikit-learn; an error, and no warning, where large numbers overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = float(score())
+    if n_rows > 1 and not math.isfinite(value):  # of one row alone there is no such score
+        raise ValueError(f"X and y must not be so large that errors overflow, got a score of {value}")
+    return value
+
+
+def callback(value: Any) -> Any:
+    """None or something to call."""
+    if value is not None and not callable(value):
+        raise TypeError(f"callback must be None or callable, got {value!r}")
+    return value
+
+
+def pieces(value: Any, n_rows: int) -> None:
+    """Check the `n_pieces` of an estimator: "auto", None or a number up to `n_rows`."""
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return
+    if isinstance(value, str):
+        raise ValueError(f"n_pieces must be 'auto', None or an integer, got {value!r}")
+    count = integer_at_least("n_pieces", value, 1)
+    if count > n_rows:
+        raise ValueError(f"n_pieces must be at most the number of rows of X ({n_rows}), got {count}")
+
+
+def resolve_device(value: Any) -> torch.device:
+    """A device that is there; "auto" prefers CUDA."""
+    if isinstance(value, str) and value == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return device_there("device", value, "'auto', ")
+
+
+def device_there(name: str, value: Any, also: str = "") -> torch.device:
+    """A device that is there; `also` says what else is accepted."""
+    try:
+        device = torch.device(value)
+        torch.empty(0, dtype=torch.float64, device=device)
+    except (RuntimeError, AssertionError, TypeError, ValueError, NotImplementedError) as error:
+        there = f"{also}'cpu'" + (", 'cuda'" if torch.cuda.is_available() else "")
+        raise ValueError(f"{name} must be one of {there} or a device torch can use here, got {value!r}") from error
+    if device.type == "meta":
+        raise ValueError(f"{name} must hold data, got 'meta'")
+    return device
+
+
+def monotone_signs(value: Any, n_features: int) -> np.ndarray | None:
+    """A sign a feature, or None where nothing is asked."""
+    if value is None:
+        return None
+    try:
+        signs = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"monotone must hold -1, 0 or 1 for each feature, got {value!r}") from None
+    if signs.ndim == 0:
+        signs = np.full(n_features, signs)
+    if signs.shape != (n_features,):
+        raise ValueError(f"monotone must have one entry for each of {n_features} features, got {value!r}")
+    if not np.isin(signs, (-1, 0, 1)).all():
+        raise ValueError(f"monotone must hold -1, 0 or 1 for each feature, got {value!r}")
+    return signs if signs.any() else None
+
+
+def sample_weights(given: Any, n_samples: int) -> np.ndarray | None:
+    """Weights of the rows of X, checked, in double precision whatever that of X."""
+    if given is None:
+        return None
+    weights = arrays.to_torch("sample_weight", to_numpy(given, "sample_weight")).double().numpy()
+    if weights.ndim == 0:
+        weights = np.full(n_samples, weights)
+    if weights.shape != (n_samples,):
+        raise ValueError(f"sample_weight must have shape ({n_samples},), got {weights.shape}")
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        found = f"{weights.min():g} to {weights.max():g}"
+        raise ValueError(f"sample_weight must be finite, at least 0 and not all zero, got from {found}")
+    return weights

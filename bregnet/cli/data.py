@@ -1,0 +1,322 @@
+"""Data files: CSV and Parquet tables, npz archives and npy matrices."""
+
+from __future__ import annotations
+
+import io
+import sys
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from bregnet.cli.options import STANDARD
+from bregnet.cli.output import tell
+
+TABLES, ARRAYS = (".csv", ".csv.gz", ".parquet", ".pq"), (".npz", ".npy")
+PAIRS, TRIPLETS = ("i", "j", "similar"), ("anchor", "nearer", "farther")
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a file holds.
+
+    Attributes
+    ----------
+    X : DataFrame or ndarray
+        A frame keeps the names of the features.
+    y : ndarray or None
+    target : str
+        What y is called.
+    labels : ndarray or None
+        What the rows are called.
+    """
+
+    X: Any
+    y: Any = None
+    target: str = "y"
+    labels: np.ndarray | None = None
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the target is a column of floating-point numbers."""
+        return self.y is not None and self.y.dtype.kind == "f"
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, where they have some."""
+        return None if isinstance(self.X, np.ndarray) else list(self.X.columns)
+
+    def part(self, rows: np.ndarray) -> Data:
+        """Some of the rows."""
+        X = self.X[rows] if isinstance(self.X, np.ndarray) else self.X.iloc[rows]
+        y, labels = (None if each is None else each[rows] for each in (self.y, self.labels))
+        return Data(X, y, self.target, labels)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table are features; all, unless some are named."""
+
+    features: tuple[str, ...] | None = None
+    drop: tuple[str, ...] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.features or self.drop)
+
+    def of(self, path: Path, table: Any) -> Any:
+        """The columns that are chosen, of a table that has them."""
+        wanted = [*(self.features or ()), *(self.drop or ())]
+        unknown = [name for name in wanted if name not in table.columns]
+        if unknown:
+            raise ValueError(f"{path} must have the column {_listed(unknown)}, got {_listed(table.columns)}")
+        chosen = table if self.features is None else table[list(dict.fromkeys(self.features))]
+        return chosen.drop(columns=[name for name in self.drop or () if name in chosen.columns])
+
+
+def read_training(path: Path, target: str | None, columns: Columns | None = None) -> Data:
+    """Features and target of a file; which target is needed depends on the kind of file."""
+    return read_rows(path, columns=columns, target=needed_target(path, target))
+
+
+def needed_target(path: Path, target: str | None) -> str:
+    """What the target of a file is called: y, unless said otherwise, in an archive, and in others it must be said."""
+    kind = _kind(path)
+    if target is None and kind != ".npz":
+        what = "be a .npy file beside" if kind == ".npy" else "name a column of"
+        raise click.UsageError(f"--target must {what} {path.name}")
+    return target or "y"
+
+
+def read_rows(
+    path: Path,
+    *,
+    names: list[str] | None = None,
+    columns: Columns | None = None,
+    target: str | None = None,
+    label: str | None = None,
+) -> Data:
+    """Features of a file, and target and names of the rows where asked for.
+
+    Parameters
+    ----------
+    path : Path
+    names : list of str, default=None
+        Columns of a table that are the features; otherwise `columns` chooses among those that are left.
+    columns : Columns, default=None
+    target, label : str, default=None
+        A column of a table, an array of an archive, or an .npy file beside a matrix.
+    """
+    kind, columns, others = _kind(path), columns or Columns(), [each for each in (target, label) if each is not None]
+    if kind not in TABLES:
+        if columns:
+            raise click.UsageError(f"--features and --drop are for tables, got {path.name}")
+        found = {name: _beside(path, kind, name) for name in others}
+        X = _matrix(path, _member(path, "X") if kind == ".npz" else _mapped(path))
+    else:
+        table = _table(path, kind, others)
+        found = {name: _column(path, table, name) for name in others}
+        _refuse_target(columns, others)
+        rest = table.drop(columns=list(found))
+        X = _numbers(path, columns.of(path, rest) if names is None else _named(path, table, names))
+    for name, values in found.items():
+        if len(values) != len(X):
+            raise ValueError(f"{name!r} must have a value for each of the {len(X)} rows of {path}, got {len(values)}")
+    return Data(X, found.get(target or ""), target or "y", found.get(label or ""))
+
+
+def read_pairs(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of row numbers (m, 2), and whether they are similar (m,)."""
+    columns = _whole_columns(path, PAIRS)
+    strange = ~np.isin(columns[:, 2], (0, 1))
+    if strange.any():
+        raise ValueError(f"{path}: 'similar' must hold 0 and 1, got {columns[strange, 2][0]}")
+    return columns[:, :2], columns[:, 2].astype(bool)
+
+
+def read_triplets(path: Path) -> np.ndarray:
+    """Row numbers of anchor, nearer and farther rows, (m, 3)."""
+    return _whole_columns(path, TRIPLETS)
+
+
+def _whole_columns(path: Path, names: tuple[str, ...]) -> np.ndarray:
+    """Columns of whole numbers: those of these names, or all of a matrix."""
+    kind = _kind(path)
+    if kind == ".npy":
+        values = _matrix(path, _mapped(path))
+        if values.shape[1] != len(names):
+            raise ValueError(f"{path} must have the columns {', '.join(names)}, got shape {values.shape}")
+        parts = list(values.T)
+    elif kind == ".npz":
+        parts = [_vector(path, _member(path, name)) for name in names]
+    else:
+        table = _table(path, kind, ())
+        parts = [_column(path, table, name) for name in names]
+    for name, part in zip(names, parts, strict=True):
+        if part.dtype.kind not in "biuf" or not (np.isfinite(part) & (part == np.floor(part))).all():
+            raise ValueError(f"{path}: {name!r} must hold whole numbers, got {_first_broken(part)!r}")
+    return np.column_stack([np.asarray(part).astype(np.int64) for part in parts])
+
+
+def _first_broken(values: np.ndarray) -> Any:
+    if values.dtype.kind not in "biuf":
+        return str(values[0])
+    return float(values[~np.isfinite(values) | (values != np.floor(values))][0])
+
+
+def _kind(path: Path) -> str:
+    if path == STANDARD:
+        return ".csv"
+    kind = next((kind for kind in (*TABLES, *ARRAYS) if path.name.lower().endswith(kind)), None)
+    if kind is None:
+        raise click.UsageError(f"DATA must end in {', '.join((*TABLES, *ARRAYS))}, got {str(path)!r}")
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    return kind
+
+
+def _table(path: Path, kind: str, labels: Sequence[str]) -> Any:
+    """A table; of a CSV file, columns that hold labels are words where numbers would not say the same."""
+    import pandas as pd
+
+    is_csv = kind.startswith(".csv")
+    source: Any = io.BytesIO(sys.stdin.buffer.read()) if path == STANDARD else path
+    try:
+        table: Any = pd.read_csv(source) if is_csv else pd.read_parquet(source)
+        if is_csv:
+            table = _without_row_numbers(table)
+            _keep_words(table, source, [name for name in labels if name in table.columns])
+    except ImportError as error:
+        raise ValueError(f"reading {path} needs pyarrow: pip install 'bregnet[tables]'") from error
+    except Exception as error:  # parsers and decompressors have exceptions of their own
+        raise ValueError(f"{path} is damaged, or not a {'CSV' if is_csv else 'Parquet'} file: {error}") from error
+    table.columns = table.columns.map(str)
+    if len(table) == 0:
+        raise ValueError(f"{path} must have at least one row, got none")
+    return table
+
+
+def _without_row_numbers(table: Any) -> Any:
+    """Leave out the numbers of the rows, which pandas writes as a first column without a name: they tell the order."""
+    first = table.columns[0] if table.shape[1] else ""
+    if first != "Unnamed: 0" or not np.array_equal(table[first].to_numpy(), np.arange(len(table))):
+        return table
+    tell("the first column has no name and numbers the rows: it is left out")
+    return table.drop(columns=first)
+
+
+def _keep_words(table: Any, source: Any, labels: list[str]) -> None:
+    """Put back what was taken for numbers or for missing values: codes such as 007, and the words NA and None."""
+    import pandas as pd
+    from pandas.api.types import is_integer_dtype, is_numeric_dtype
+
+    # numbers may be codes, and what is missing may be a word; other columns are what is written there
+    labels = [name for name in labels if is_integer_dtype(table[name].dtype) or table[name].isna().any()]
+    if not labels:
+        return
+    if isinstance(source, io.BytesIO):
+        source.seek(0)
+    words = pd.read_csv(source, usecols=labels, dtype=str, keep_default_na=False)
+    for name in labels:
+        parsed, text = table[name], words[name]
+        is_code = is_integer_dtype(parsed.dtype) and text.str.fullmatch(r"[+-]?0[0-9]+").any()
+        if is_code or parsed.isna().all() or not is_numeric_dtype(parsed.dtype):
+            table[name] = text.where(text != "")
+
+
+def _refuse_target(columns: Columns, others: Sequence[str]) -> None:
+    both = [name for name in columns.features or () if name in others]
+    if both:
+        raise click.UsageError(f"--features must not name the target or the ids, got {_listed(both)}")
+
+
+def _column(path: Path, table: Any, name: str) -> np.ndarray:
+    if name not in table.columns:
+        raise ValueError(f"{path} must have the column {name!r}, got {_listed(table.columns)}")
+    column = table[name]
+    if column.isna().any():
+        raise ValueError(f"{path}: column {name!r} must have a value in every row, got {_gaps(column)}")
+    return column.to_numpy()
+
+
+def _named(path: Path, table: Any, names: list[str]) -> Any:
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        raise ValueError(f"{path} must have the columns of the model, got none named {_listed(missing)}")
+    return table[names]
+
+
+def _numbers(path: Path, table: Any) -> Any:
+    """A frame of numbers, none missing."""
+    from pandas.api.types import is_numeric_dtype
+
+    if table.shape[1] == 0:
+        raise ValueError(f"{path} must have a feature beside the target, got none")
+    words = [name for name, column in table.items() if not is_numeric_dtype(column.dtype)]
+    if words:
+        shown = f"{table[words[0]].iloc[0]!r} in the first row of {words[0]!r}"
+        raise ValueError(
+            f"{path}: features must hold numbers, but {_listed(words)} {'do' if len(words) > 1 else 'does'} not"
+            f" ({shown}); leave out with --drop {','.join(words)}, or choose columns with --features"
+        )
+    for name, column in table.items():
+        if column.isna().any():
+            raise ValueError(f"{path}: column {name!r} must have a number in every row, got {_gaps(column)}")
+    return table.astype(np.float64)
+
+
+def _gaps(column: Any) -> str:
+    missing = column.isna().to_numpy()
+    return f"none in {int(missing.sum())} of them, the first of which is row {int(missing.argmax()) + 1}"
+
+
+def _beside(path: Path, kind: str, name: str) -> np.ndarray:
+    """A vector of an archive, or in another file beside a matrix."""
+    if kind == ".npz":
+        return _vector(path, _member(path, name))
+    if Path(name).suffix != ".npy":
+        raise click.UsageError(f"--target and --id must be .npy files beside {path.name}, got {name!r}")
+    return _vector(Path(name), _mapped(Path(name)))
+
+
+def _member(path: Path, name: str) -> np.ndarray:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if name not in archive.files:
+                raise KeyError(f"{path} must hold an array {name!r}, got {_listed(archive.files)}")
+            return archive[name]
+    except KeyError as error:
+        raise ValueError(error.args[0]) from error
+    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is damaged, or does not hold plain arrays: {error}") from error
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """An array that stays in its file."""
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is damaged, or does not hold a plain array: {error}") from error
+
+
+def _matrix(path: Path, array: np.ndarray) -> np.ndarray:
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise ValueError(f"{path}: X must be a matrix of numbers, got shape {array.shape} and dtype {array.dtype}")
+    return array
+
+
+def _vector(path: Path, array: np.ndarray) -> np.ndarray:
+    if array.ndim != 1:
+        raise ValueError(f"{path}: the target must have one dimension, got shape {array.shape}")
+    return array
+
+
+def _listed(names: Any) -> str:
+    """Names in quotes, the first ten."""
+    shown = [repr(str(name)) for name in names]
+    return ", ".join(shown[:10]) + (f" and {len(shown) - 10} more" if len(shown) > 10 else "")

@@ -1,0 +1,201 @@
+"""The work of `bregnet fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
+
+from bregnet.cli.data import Columns, Data, read_pairs, read_rows, read_training, read_triplets
+from bregnet.cli.options import STANDARD
+from bregnet.cli.output import check_outputs, shows_progress, table, tell, warnings_as_lines
+from bregnet.cli.scores import divergence_scores, headed, regression_scores, warn_of_nothing
+from bregnet.distributed import joined
+from bregnet.io import save
+from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
+from bregnet.selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
+
+LEARNERS: dict[str, Callable[..., Any]] = {"pbdl": PBDL, "convex": ConvexRegressor, "dc": DCRegressor}
+SEARCHES: dict[str, Callable[..., Any]] = {"pbdl": PBDLCV, "convex": ConvexRegressorCV, "dc": DCRegressorCV}
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to fit to what, and where to write it.
+
+    Attributes
+    ----------
+    data : Path
+    output : Path
+    columns : Columns
+    target, pairs, triplets
+        What to learn from.
+    learner : str or None
+    folds : int or None
+        Of a search for alpha.
+    jobs : int or None
+    holdout : float or None
+        Share of the rows that are kept out of the fit.
+    report : Path or None
+    seed : int
+    quiet : bool
+    parameters : dict
+        Those of the estimator that were given.
+    """
+
+    data: Path
+    output: Path
+    columns: Columns
+    target: str | None
+    pairs: Path | None
+    triplets: Path | None
+    learner: str | None
+    folds: int | None
+    jobs: int | None
+    holdout: float | None
+    report: Path | None
+    seed: int
+    quiet: bool
+    parameters: dict[str, Any]
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Job:
+        """From the options of the command."""
+        rest = dict(given)
+        own = ("data", "output", "target", "pairs", "triplets", "learner", "jobs", "holdout", "report", "seed", "quiet")
+        taken = {name: rest.pop(name) for name in own}
+        columns = Columns(rest.pop("features"), rest.pop("drop"))
+        cv, search = rest.pop("cv"), rest.pop("search_alpha")
+        folds = cv or (FOLDS if search else None)
+        parameters = {name: value for name, value in rest.items() if value is not None}
+        return cls(**taken, columns=columns, folds=folds, parameters=parameters)
+
+
+def run(job: Job) -> None:
+    """Fit, write and tell."""
+    with joined() as ranks:
+        speaks = ranks.rank == 0
+        quiet = job.quiet or not speaks
+        if job.folds is not None and ranks.size > 1:
+            raise click.UsageError("alpha is searched for by one process, got several that share the points")
+        if speaks:
+            check_outputs(job.output, job.report)
+        read = _read(job)
+        name = job.learner or ("dc" if read.is_float else "pbdl")
+        _check_target(name, read)
+        model = _unfitted(name, job, verbose=int(shows_progress(quiet=quiet)))
+        tell(_intention(model, job, read), quiet=quiet)
+        fitted_to, held_out = _parts(name, job, read)
+        with warnings_as_lines(silent=not speaks):
+            _fit(model, fitted_to, job)
+            if name == "pbdl":
+                warn_of_nothing(model.divergence_, fitted_to)
+        if not speaks:
+            return
+        save(model.set_params(verbose=0), job.output)
+        if not quiet:
+            _tell_result(model)
+        tell(f"written to {job.output}", quiet=quiet)
+        if held_out is not None:
+            with warnings_as_lines():
+                scores = _held_out_scores(name, model, fitted_to, held_out, job)
+            click.echo(scores)
+        if job.report is not None:
+            _report(model, fitted_to, held_out, job)
+
+
+def _read(job: Job) -> Data:
+    told = job.pairs or job.triplets
+    if told is not None:
+        if told == job.data == STANDARD:
+            raise click.UsageError("DATA and what is told of its rows must not both be the standard input")
+        return read_rows(job.data, columns=job.columns)
+    return read_training(job.data, job.target, job.columns)
+
+
+def _unfitted(name: str, job: Job, *, verbose: int) -> Any:
+    """The estimator with the options that were given; others have its own defaults."""
+    given = dict(job.parameters)
+    if name != "pbdl" and "balanced" in given:
+        raise click.UsageError(f"--balanced is for the learner pbdl, not for {name}")
+    if given.get("n_pieces") == "all":
+        given["n_pieces"] = None
+    if job.folds is None:
+        return LEARNERS[name](**given, random_state=job.seed, verbose=verbose)
+    if "temperature" in given:
+        given["temperatures"] = (given.pop("temperature"),)
+    # rows of tables often come in an order: folds of consecutive rows would be unlike each other
+    folds = (StratifiedKFold if name == "pbdl" else KFold)(job.folds, shuffle=True, random_state=job.seed)
+    return SEARCHES[name](**given, cv=folds, n_jobs=job.jobs, random_state=job.seed, verbose=verbose)
+
+
+def _check_target(name: str, data: Data) -> None:
+    if name != "pbdl" and np.asarray(data.y).dtype.kind not in "biuf":
+        raise ValueError(f"the learner {name} needs a target of numbers, but {data.target!r} holds labels")
+
+
+def _intention(model: Any, job: Job, data: Data) -> str:
+    rows, features = data.X.shape
+    what = f"fitting {type(model).__name__} to {job.data}: {rows} rows, {features} features"
+    if data.y is None:
+        return f"{what}, {'pairs' if job.pairs is not None else 'triplets'} of {job.pairs or job.triplets}"
+    if isinstance(model, PBDL | PBDLCV):
+        what += f", {len(np.unique(np.asarray(data.y)))} classes"
+    why, other = ("floating-point numbers", "pbdl") if data.is_float else ("labels", "dc")
+    way_out = f"; --learner {other} takes it otherwise"
+    return f"{what} (the target {data.target!r} holds {why}{way_out})" if job.learner is None else what
+
+
+def _parts(name: str, job: Job, read: Data) -> tuple[Data, Data | None]:
+    """Rows to fit, and rows that are kept out of it."""
+    if job.holdout is None:
+        return read, None
+    classes = read.y if name == "pbdl" else None
+    rows = np.arange(len(read.X))
+    kept, out = train_test_split(rows, test_size=job.holdout, random_state=job.seed, stratify=classes)
+    return read.part(np.sort(kept)), read.part(np.sort(out))
+
+
+def _fit(model: Any, read: Data, job: Job) -> None:
+    if job.pairs is not None:
+        model.fit_pairs(read.X, *read_pairs(job.pairs))
+    elif job.triplets is not None:
+        model.fit_triplets(read.X, read_triplets(job.triplets))
+    else:
+        model.fit(read.X, read.y)
+
+
+def _tell_result(model: Any) -> None:
+    result = model.result_
+    if hasattr(model, "best_score_"):
+        score = f"score {model.best_score_:.4g} in {model.n_splits_} folds"
+        click.echo(f"chosen: alpha {model.alpha_:.4g}, temperature {model.temperature_:.4g} ({score})")
+    click.echo(result.status)
+    click.echo(f"objective {result.objective:.6g}, gap {result.gap:.3g}, {result.seconds:.1f} seconds")
+
+
+def _held_out_scores(name: str, model: Any, known: Data, new: Data, job: Job) -> str:
+    head = f"{len(new.X)} held out"
+    if name != "pbdl":
+        return table({type(model).__name__: headed(regression_scores(model, new))}, head)
+    found = divergence_scores({type(model).__name__: model.divergence_}, new, known, k=5, seed=job.seed)
+    return table({row: headed(scores, 5) for row, scores in found.items()}, head)
+
+
+def _report(model: Any, known: Data, new: Data | None, job: Job) -> None:
+    from bregnet.cli.reports import write_report
+
+    assert job.report is not None
+    if new is None:
+        seen = f"{type(model).__name__} on the rows it was fitted to, {job.data.name}"
+        write_report(job.report, model, known, None, title=seen, quiet=job.quiet)
+        tell("the report shows the rows of the fit; --holdout 0.2 would show new ones", quiet=job.quiet)
+    else:
+        title = f"{type(model).__name__} on held-out rows of {job.data.name}"
+        write_report(job.report, model, new, replace(known), title=title, quiet=job.quiet)

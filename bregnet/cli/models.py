@@ -1,0 +1,107 @@
+"""Models in files: what they can do, and rows for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from sklearn.base import BaseEstimator, is_regressor
+
+from bregnet._core.files import read_tensors
+from bregnet.cli.data import Columns, Data, read_rows
+from bregnet.divergences import BregmanDivergence, Generator
+from bregnet.io import load_with_header
+from bregnet.retrieval import BregmanIndex
+from bregnet.retrieval.folder import KIND, TENSORS, VERSION
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a file holds, an object of this library, or the folder of an index.
+
+    Attributes
+    ----------
+    path : Path
+    holds : object
+    header : dict
+        What the file says about itself.
+    """
+
+    path: Path
+    holds: Any
+    header: dict[str, Any]
+
+    @classmethod
+    def at(cls, path: Path) -> Model:
+        """Read a file, or the folder of an index."""
+        if path.is_dir():
+            index = BregmanIndex.load(path)
+            return cls(path, index, read_tensors(path / TENSORS, KIND, VERSION, mmap=True)[0])
+        return cls(path, *load_with_header(path))
+
+    @property
+    def kind(self) -> str:
+        """The name of the object's type."""
+        return type(self.holds).__name__
+
+    @property
+    def is_regressor(self) -> bool:
+        """Whether it predicts numbers."""
+        return isinstance(self.holds, BaseEstimator) and is_regressor(self.holds)
+
+    @property
+    def divergence(self) -> BregmanDivergence | None:
+        """Its divergence, where it has one."""
+        if isinstance(self.holds, BregmanDivergence):
+            return self.holds
+        if isinstance(self.holds, Generator):
+            return BregmanDivergence(self.holds)
+        found = getattr(self.holds, "divergence_", getattr(self.holds, "divergence", None))
+        return found if isinstance(found, BregmanDivergence) else None
+
+    def needed_divergence(self, command: str) -> BregmanDivergence:
+        """Its divergence, which it must have."""
+        if self.divergence is None:
+            raise ValueError(f"{command} needs a model with a divergence, got {self.path}, which holds a {self.kind}")
+        return self.divergence
+
+    @property
+    def index(self) -> BregmanIndex | None:
+        """The items it searches, where it has some."""
+        found = getattr(self.holds, "index_", self.holds)
+        return found if isinstance(found, BregmanIndex) else None
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the columns it was fitted to, where they are known."""
+        names = getattr(self.holds, "feature_names_in_", None)
+        return None if names is None else [str(name) for name in names]
+
+    @property
+    def n_features(self) -> int | None:
+        """How many features it is for; None where any number will do."""
+        function = getattr(self.holds, "function_", self.holds)
+        holders = (self.holds, self.divergence, function)
+        counts = (getattr(each, name, None) for each in holders for name in ("n_features_in_", "n_features"))
+        return next((count for count in counts if count is not None), None)
+
+    def rows(
+        self, path: Path, columns: Columns | None = None, *, target: str | None = None, names: str | None = None
+    ) -> Data:
+        """Rows of a file for this model: the columns it was fitted to, or those that are chosen."""
+        columns = columns or Columns()
+        if self.feature_names is not None and columns:
+            known = ", ".join(self.feature_names)
+            raise click.UsageError(f"--features and --drop are for models that know no columns; {self.path}: {known}")
+        read = read_rows(path, names=self.feature_names, columns=columns, target=target, label=names)
+        if self.n_features not in (None, read.X.shape[1]):
+            raise ValueError(f"{path} must have the {self.n_features} features of the model, got {read.X.shape[1]}")
+        return read
+
+
+def plain(X: Any) -> np.ndarray:
+    """Rows without the names of their columns, which were checked when they were read."""
+    return X if isinstance(X, np.ndarray) else X.to_numpy()

@@ -1,0 +1,106 @@
+"""Results to the standard output or to a file that is written whole or not at all; talk to the standard error."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from bregnet.cli.options import STANDARD
+
+
+def tell(what: str, *, quiet: bool = False) -> None:
+    """Say something that is not a result."""
+    if not quiet:
+        click.echo(what, err=True)
+
+
+def shows_progress(*, quiet: bool) -> bool:
+    """Whether there is somebody to watch a progress bar."""
+    return not quiet and sys.stderr.isatty()
+
+
+def check_outputs(*files: Path | None, stream: Path | None = None) -> None:
+    """Say now, not after hours, that a file could not be written; `stream` may be the standard output."""
+    if STANDARD in files:
+        raise click.UsageError("only rows can go to the standard output, got '-' for another file")
+    outputs = [each for each in (*files, stream) if each not in (None, STANDARD)]
+    if len({each.resolve() for each in outputs if each is not None}) < len(outputs):
+        raise click.UsageError(f"each output must be a file of its own, got {outputs[0]} twice")
+    for output in outputs:
+        assert output is not None
+        folder = output.resolve().parent
+        if output.is_dir():
+            raise IsADirectoryError(f"the output must be a file, got the folder {output}")
+        if output.exists() and not output.is_file():
+            raise ValueError(f"the output must be a file, got {output}, a device or a pipe")
+        if not folder.is_dir():
+            raise FileNotFoundError(f"the output must lie in a folder that exists, got {output}")
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(f"the output must lie in a folder that can be written to, got {output}")
+
+
+@contextmanager
+def writing(output: Path | None) -> Iterator[TextIO]:
+    """Where to write a result: a file, or the standard output where there is none or it is "-"."""
+    if output is None or output == STANDARD:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    from bregnet._core.files import whole_file
+
+    with whole_file(output) as made, open(made, "w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+def write_json(value: Any) -> None:
+    """Print JSON; numbers that it does not know become words."""
+    click.echo(json.dumps(_for_json(value), indent=2))
+
+
+def _for_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _for_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_for_json(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def table(rows: Mapping[str, Mapping[str, float]], head: str = "") -> str:
+    """A line for each row, with names of rows and columns."""
+    headings = list(next(iter(rows.values())))
+    first = max(map(len, [head, *rows]))
+    widths = [max(len(heading), 8) for heading in headings]
+    lines = [[head, *headings], *([name, *(_number(row[each]) for each in headings)] for name, row in rows.items())]
+    return "\n".join(_line(line, first, widths) for line in lines)
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 10_000 else f"{value:.3g}"
+
+
+def _line(cells: Sequence[str], first: int, widths: Sequence[int]) -> str:
+    others = (f"{cell:>{width}}" for cell, width in zip(cells[1:], widths, strict=True))
+    return "  ".join([f"{cells[0]:<{first}}", *others])
+
+
+@contextmanager
+def warnings_as_lines(*, silent: bool = False) -> Iterator[None]:
+    """Warnings are told at the end, each once and in one line."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", message="X (has|does not have valid) feature names")
+        yield
+    if not silent:
+        for message in dict.fromkeys(str(each.message) for each in caught):
+            tell(f"warning: {message.splitlines()[0]}")

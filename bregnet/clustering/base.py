@@ -1,0 +1,64 @@
+"""What k-means and mixtures share as estimators: the divergence, the device, points in and arrays out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from bregnet._core import arrays
+from bregnet._core import validation as check
+from bregnet._core.arrays import Array, to_numpy
+from bregnet.divergences import BregmanDivergence
+from bregnet.divergences.resolve import LearnedDivergenceMixin, fitted_divergence
+
+
+class DivergenceClusterer(LearnedDivergenceMixin, BaseEstimator):
+    """An estimator with centres under a divergence; subclasses have the constructor parameters named here."""
+
+    divergence: Any
+    device: str | torch.device
+    random_state: int | np.random.RandomState | None
+
+    divergence_: BregmanDivergence
+    n_features_in_: int
+    _centres_name: str  # of the fitted attribute
+
+    def _training_points(self, X: Array, *, reset: bool = True, least: int = 1) -> tuple[np.ndarray, torch.device]:
+        """X checked, and where to compute."""
+        precisions = (np.float64, np.float32)
+        features = check.validate_data(self, to_numpy(X, "X"), dtype=precisions, reset=reset, ensure_min_samples=least)
+        return features, check.resolve_device(self.device)
+
+    def _learn(self, features: np.ndarray, y: Any) -> None:
+        """Set the divergence, from y where it is to be learned."""
+        self.divergence_, self.learner_ = fitted_divergence(self.divergence, features, to_numpy(y, "y"))
+        self._learned_from = self._description()
+
+    def _description(self) -> tuple[Any, str | None]:
+        """The `divergence` of the constructor; a learner's parameters too, for they may be set on the same object."""
+        return self.divergence, str(self.divergence.get_params()) if hasattr(self.divergence, "get_params") else None
+
+    def _check_same_divergence(self) -> None:
+        """Raise an error where `divergence` is no longer what it was at the fit."""
+        before, parameters = self._learned_from
+        given, now = self._description()
+        same = given == before if isinstance(given, str) and isinstance(before, str) else given is before
+        if not same or now != parameters:
+            raise ValueError(f"divergence must stay what it was at the first fit, {before!r}, got {given!r}; fit anew")
+
+    def _new_points(self, X: Array) -> tuple[BregmanDivergence, Tensor, Tensor]:
+        """The divergence, X and the centres, in one place: where X is if it is a tensor."""
+        check_is_fitted(self, self._centres_name)
+        if isinstance(X, Tensor):
+            points = arrays.points("X", X, self.n_features_in_, None, None)
+            device = points.device
+        else:
+            features, device = self._training_points(X, reset=False)
+            points = arrays.to_torch("X", features).to(device)
+        centres = torch.as_tensor(getattr(self, self._centres_name), device=device)
+        return self.divergence_.to(device), points, centres

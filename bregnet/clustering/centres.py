@@ -1,0 +1,273 @@
+"""Centres of points under a divergence: nearest centres, seeds, and Lloyd's iteration.
+
+The weighted mean is the best centre under every Bregman divergence (Banerjee et al., 2005), so k-means needs no more
+of a divergence than the nearest centre of a point: the one whose tangent plane is highest there. Where f has no
+tangent at a mean, as Kullback-Leibler at 0, the centre is the nearest point that has one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bregnet._core import validation as check
+from bregnet.clustering.centred_points import CentredPoints
+from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean
+
+PART_ELEMENTS = 1 << 20  # of points at a time, where nothing of them is kept
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """What Lloyd's iteration found.
+
+    Attributes
+    ----------
+    centres : Tensor of shape (n_clusters, n_features)
+    labels : Tensor of shape (n_points,)
+        Number of the centre nearest to each point.
+    inertia : float
+        Weighted sum of the divergences D(x, c) of the points from their centres.
+    n_iter : int
+    history : tuple of float
+        That sum at the seeds and after each iteration; it never increases.
+    """
+
+    centres: Tensor
+    labels: Tensor
+    inertia: float
+    n_iter: int
+    history: tuple[float, ...]
+
+
+@torch.no_grad()
+def nearest_centres(divergence: BregmanDivergence, X: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """The centre c nearest to each row x of X, by D(x, c).
+
+    Parameters
+    ----------
+    divergence : BregmanDivergence
+    X : Tensor of shape (n_points, n_features)
+    centres : Tensor of shape (n_centres, n_features)
+
+    Returns
+    -------
+    labels : Tensor of shape (n_points,)
+        Number of the centre; of centres with the same tangent plane the one of least squared Euclidean distance.
+    divergences : Tensor of shape (n_points,)
+        D(x, c).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bregnet import divergence
+    >>> from bregnet.clustering.centres import nearest_centres
+    >>> nearest_centres(divergence("sqeuclidean"), torch.tensor([[0.0], [5.0]]), torch.tensor([[1.0], [4.0]]))
+    (tensor([0, 1]), tensor([1., 1.]))
+    """
+    return _nearest(divergence.generator, *divergence._both(X, centres))
+
+
+def _nearest(generator: Generator, x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    origin = centres.mean(0)
+    parts = x.split(max(1, PART_ELEMENTS // x.shape[1]))
+    labels, divergences = zip(
+        *(CentredPoints(generator, part, None, origin).nearest(centres) for part in parts), strict=True
+    )
+    return torch.cat(labels), torch.cat(divergences)
+
+
+@torch.no_grad()
+def lloyd(
+    divergence: BregmanDivergence,
+    X: Tensor,
+    n_clusters: int,
+    *,
+    seed: np.random.RandomState,
+    weights: Tensor | None = None,
+    max_iter: int = 300,
+    tol: float = 1e-4,
+    init: str | Tensor = "k-means++",
+) -> Clusters:
+    """Clusters by Lloyd's iteration: points go to the nearest centre, centres to the mean of their points.
+
+    Parameters
+    ----------
+    divergence : BregmanDivergence
+    X : Tensor of shape (n_points, n_features)
+    n_clusters : int
+    seed : RandomState
+        For the seeds.
+    weights : Tensor of shape (n_points,), default=None
+        Weight of each point, at least 0.
+    max_iter : int, default=300
+    tol : float, default=1e-4
+        Stop when the squared shift of all centres together is at most this share of the features' mean variance.
+    init : {"k-means++", "random"} or Tensor of shape (n_clusters, n_features), default="k-means++"
+
+    Returns
+    -------
+    clusters : Clusters
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> from bregnet import divergence
+    >>> from bregnet.clustering.centres import lloyd
+    >>> X = torch.tensor([[1.0], [2.0], [8.0], [9.0]])
+    >>> found = lloyd(divergence("kl"), X, 2, seed=np.random.RandomState(0))
+    >>> sorted(found.centres[:, 0].tolist())
+    [1.5, 8.5]
+    """
+    points = weighted_points(divergence, X, weights)
+    check_count(points, n_clusters)
+    centres = seeds(points, n_clusters, init, seed)
+    labels, gaps = points.nearest(centres)
+    history = [points.total(gaps)]
+    tolerance = tol * points.variance()
+    for _ in range(max_iter):
+        filled = fill_empty(points, labels, gaps, n_clusters)
+        moved = points.means(filled, centres)
+        labels_after, gaps = points.nearest(moved)
+        objective = points.total(gaps)
+        if objective > history[-1]:
+            break  # by rounding: what came before is as good as it gets
+        shift = (moved - centres).square().sum().item()
+        settled = torch.equal(labels_after, labels)
+        centres, labels = moved, labels_after
+        history.append(objective)
+        if settled or shift <= tolerance:
+            break
+    return finished(divergence, points, centres, max(1, len(history) - 1), history)
+
+
+def finished(
+    divergence: BregmanDivergence, points: CentredPoints, centres: Tensor, n_iter: int, history: list[float]
+) -> Clusters:
+    """The clusters of these centres, labels as `nearest_centres` gives them."""
+    generator = divergence.generator
+    labels, _ = _nearest(generator, points.x, centres)
+    step = generator._batch_size(points.x)
+    pairs = zip(points.x.split(step), labels.split(step), strict=True)
+    accurate = torch.cat([generator._paired(x, centres[own]) for x, own in pairs])
+    unit = points.unit
+    return Clusters(centres, labels, unit * points.total(accurate), n_iter, tuple(unit * each for each in history))
+
+
+def weighted_points(divergence: BregmanDivergence, X: Tensor, weights: Tensor | None) -> CentredPoints:
+    """Points to cluster, checked."""
+    x = divergence.generator._points("X", X)
+    weights, unit = scaled_weights(x, weights)
+    points = CentredPoints(divergence.generator, x, weights, unit=unit)
+    points.total(points.values)  # raises an error where it overflows
+    return points
+
+
+def scaled_weights(x: Tensor, weights: Tensor | None) -> tuple[Tensor | None, float]:
+    """Weights, checked, as multiples of a unit such that the largest is between 1 and 2, and the unit."""
+    if weights is None:
+        return None, 1.0
+    if weights.shape != (len(x),):
+        raise ValueError(f"weights must have shape ({len(x)},), got {tuple(weights.shape)}")
+    weights = weights.to(x.device, torch.float64)
+    if not (weights.isfinite().all() and (weights >= 0).all() and weights.any()):
+        found = f"{weights.min():g} to {weights.max():g}"
+        raise ValueError(f"weights must be finite, at least 0 and not all zero, got from {found}")
+    unit = 2.0 ** (math.frexp(weights.max().item())[1] - 1)  # a power of 2: nothing is rounded
+    return (weights / unit).to(x), unit
+
+
+def check_count(points: CentredPoints, n_clusters: int) -> None:
+    """Raise an error where there are fewer points than clusters."""
+    check.integer_at_least("n_clusters", n_clusters, 1)
+    n_counted = int((points.shares() > 0).sum())
+    if n_clusters > n_counted:
+        counted = "rows of X" if n_counted == len(points) else "rows of X with a positive weight"
+        raise ValueError(f"n_clusters must be at most the number of {counted}, n_samples={n_counted}, got {n_clusters}")
+
+
+def fill_empty(points: CentredPoints, labels: Tensor, gaps: Tensor, n_clusters: int) -> Tensor:
+    """Labels with the points of the largest weighted divergence alone in clusters that were empty.
+
+    A point leaves only where others stay, and where its divergence is more than rounding: the objective falls.
+    """
+    sizes = points.counts(labels, n_clusters)
+    empty = (sizes == 0).nonzero()[:, 0].tolist()
+    if not empty:
+        return labels
+    labels = labels.clone()
+    counted = None if points.weights is None else (points.weights > 0).double()
+    members = torch.bincount(labels, counted, minlength=n_clusters)
+    costs = points.weighted(torch.where(gaps > points.rounding, gaps, 0.0))
+    for cluster in empty:
+        costs[members[labels] < 2] = 0
+        farthest = int(costs.argmax())
+        if costs[farthest] <= 0:
+            break
+        members[labels[farthest]] -= 1
+        labels[farthest], costs[farthest] = cluster, 0
+    return labels
+
+
+def seeds(
+    points: CentredPoints, n_clusters: int, init: str | Tensor, seed: np.random.RandomState, *, name: str = "init"
+) -> Tensor:
+    """Centres to start from, (n_clusters, d); `name` is that of the argument."""
+    if isinstance(init, Tensor):
+        centres = points.generator._points(name, init, n_features=points.x.shape[1]).to(points.x)
+        if len(centres) != n_clusters:
+            raise ValueError(f"{name} must have one row for each of {n_clusters} clusters, got {len(centres)}")
+        return points.generator._interior(centres.clone())
+    check_count(points, n_clusters)
+    if init == "random":
+        rows = seed.choice(len(points), n_clusters, replace=False, p=points.shares().cpu().numpy())
+        return points.as_centres(torch.as_tensor(rows, device=points.x.device))
+    if init == "k-means++":
+        return plus_plus(points, n_clusters, seed)
+    raise ValueError(f"{name} must be 'k-means++', 'random' or an array of centres, got {init!r}")
+
+
+def plus_plus(points: CentredPoints, n_clusters: int, seed: np.random.RandomState) -> Tensor:
+    """Greedy k-means++ with D(x, c), (n_clusters, d).
+
+    Where D is 0 between all points and the seeds, as it may be on the pieces of a max-affine function, the squared
+    Euclidean distance takes over; where that is 0 too, points are drawn by weight alone.
+    """
+    chosen = _draw(points, points.shares(), 1, seed)
+    for generator in (points.generator, SquaredEuclidean()):
+        if len(chosen) < n_clusters:
+            seen = points if generator is points.generator else points.under(generator)
+            _, closest = seen.nearest(points.as_centres(chosen))
+            chosen = torch.cat([chosen, farther(seen, closest, n_clusters - len(chosen), seed)])
+    return points.as_centres(torch.cat([chosen, _draw(points, points.shares(), n_clusters - len(chosen), seed)]))
+
+
+def farther(points: CentredPoints, closest: Tensor, count: int, seed: np.random.RandomState) -> Tensor:
+    """Numbers of points to be seeds beside others, from which all points are `closest` (n,); fewer if these are 0.
+
+    Of a few points drawn in proportion to their weighted divergence, the one that lowers its sum most is taken.
+    """
+    n_trials = 2 + int(np.log(count + 1))
+    chosen: list[Tensor] = []
+    for _ in range(count):
+        mass = points.weighted(torch.where(closest > points.rounding, closest, 0.0))
+        if not mass.any():
+            break
+        candidates = _draw(points, mass, n_trials, seed)
+        after = torch.minimum(points.divergences(points.as_centres(candidates)), closest[:, None])
+        best = int(points.weighted(after).sum(0).argmin())
+        chosen.append(candidates[best])
+        closest = after[:, best]
+    return torch.stack(chosen) if chosen else torch.empty(0, dtype=torch.int64, device=closest.device)
+
+
+def _draw(points: CentredPoints, mass: Tensor, count: int, seed: np.random.RandomState) -> Tensor:
+    """Numbers of points drawn in proportion to `mass` (n,), whatever the order of the rows."""
+    reached = mass[points.order].double().cumsum(0)
+    thresholds = torch.as_tensor(seed.random_sample(count), device=mass.device) * reached[-1]
+    last = mass[points.order].nonzero()[-1, 0]  # a threshold may round up to the total
+    return points.order[torch.searchsorted(reached, thresholds, right=True).clamp_max(last)]

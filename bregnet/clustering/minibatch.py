@@ -1,0 +1,125 @@
+"""Mini-batch k-means: running means of batches, for points too many to go through again and again.
+
+A running mean moves towards the batch's mean in proportion to the weights: the best centre of all points seen with
+its label, under every Bregman divergence.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bregnet.clustering.centred_points import CentredPoints
+from bregnet.clustering.centres import Clusters, check_count, farther, lloyd, scaled_weights, seeds, weighted_points
+from bregnet.divergences import BregmanDivergence
+
+LEAST_SHARE = 0.01  # centres with less than this share of the largest weight are placed anew
+PATIENCE = 10  # batches without a lower smoothed objective
+N_CLOSING = 10  # iterations over all points at the end
+
+
+@dataclass
+class RunningMeans:
+    """Centres that batches move."""
+
+    centres: Tensor  # (k, d)
+    weights: Tensor  # of the points that each centre has seen, (k,)
+    n_since_placed: int = 0
+    history: list[float] = field(default_factory=list)  # mean divergence of each batch before it moved the centres
+
+    @classmethod
+    def starting_at(cls, centres: Tensor) -> RunningMeans:
+        """Centres that have seen nothing yet."""
+        return cls(centres, torch.zeros(len(centres), dtype=torch.float64, device=centres.device))
+
+    def absorb(self, batch: CentredPoints, seed: np.random.RandomState) -> float:
+        """Move the centres towards the batch; returns its weighted mean divergence from where they were."""
+        labels, gaps = batch.nearest(self.centres)
+        added = batch.unit * batch.counts(labels, len(self.centres))
+        share = (added / (self.weights + added).clamp_min(torch.finfo(torch.float64).tiny))[:, None]
+        share = share.to(self.centres.dtype)
+        # not c + share * (mean - c), which may round to outside of the domain of f
+        moved = (1 - share) * self.centres + share * batch.means(labels, self.centres)
+        self.centres = batch.generator._interior(moved)
+        self.weights = self.weights + added
+        self.n_since_placed += len(batch)
+        if self.n_since_placed >= 10 * len(self.centres) or not self.weights.all():
+            self._place_anew(batch, gaps, seed)
+            self.n_since_placed = 0
+        self.history.append(float(batch.shares() @ gaps.double()))
+        return self.history[-1]
+
+    def _place_anew(self, batch: CentredPoints, gaps: Tensor, seed: np.random.RandomState) -> None:
+        """Move centres of little weight to points of the batch, far from the centres and from each other."""
+        light = self.weights < LEAST_SHARE * self.weights.max()
+        moving = light.nonzero()[:, 0][: len(batch) // 2]
+        rows = farther(batch, gaps, len(moving), seed)
+        moving = moving[: len(rows)]
+        self.centres[moving] = batch.as_centres(rows)
+        self.weights[moving] = self.weights[~light].min()
+
+
+class _Patience:
+    """Smoothed objective of batches, and whether it still falls."""
+
+    def __init__(self, share: float) -> None:
+        self._share, self._since_best = min(1.0, share), 0
+        self._smoothed, self._best = math.nan, math.inf
+        self.history: list[float] = []
+
+    def is_over(self, objective: float) -> bool:
+        """Take a batch's objective into account."""
+        before = self._smoothed
+        self._smoothed = objective if math.isnan(before) else before + self._share * (objective - before)
+        self.history.append(self._smoothed)
+        self._since_best = 0 if self._smoothed < self._best else self._since_best + 1
+        self._best = min(self._best, self._smoothed)
+        return self._since_best >= PATIENCE
+
+
+@torch.no_grad()
+def mini_batch(
+    divergence: BregmanDivergence,
+    X: Tensor,
+    n_clusters: int,
+    *,
+    batch_size: int,
+    seed: np.random.RandomState,
+    weights: Tensor | None = None,
+    max_iter: int = 300,
+    tol: float = 1e-4,
+    init: str | Tensor = "k-means++",
+) -> Clusters:
+    """Clusters by running means of random batches, up to `max_iter` times as many points as there are.
+
+    It stops when the smoothed objective has not fallen for ten batches. `tol` is not used: a running mean's steps
+    shrink whether or not it has arrived. The history is that of the smoothed objective, a mean over points, for each
+    batch. Up to ten iterations of Lloyd's over all points close it, for running means remember labels long given up:
+    where labels then stay as they are, the centres are the means of their points.
+    """
+    x = divergence.generator._points("X", X)
+    weights, unit = scaled_weights(x, weights)
+    rows = torch.arange(len(x), device=x.device) if weights is None else weights.nonzero()[:, 0]
+    batch_size = min(batch_size, len(rows))  # a larger one is no better, and may not fit into memory
+
+    def drawn(count: int) -> CentredPoints:
+        some = rows[torch.as_tensor(seed.randint(0, len(rows), count), device=x.device)]
+        return CentredPoints(divergence.generator, x[some], None if weights is None else weights[some])
+
+    few = 3 * max(batch_size, n_clusters) >= len(rows)
+    first = weighted_points(divergence, x, weights) if few else drawn(3 * max(batch_size, n_clusters))
+    check_count(first, n_clusters)
+    running = RunningMeans.starting_at(seeds(first, n_clusters, init, seed))
+    patience = _Patience(2 * batch_size / (len(rows) + 1))
+    n_steps = max(1, max_iter * len(rows) // batch_size)
+    for _ in range(n_steps):
+        if patience.is_over(running.absorb(drawn(batch_size), seed)):
+            break
+    n_iter = math.ceil(len(patience.history) * batch_size / len(rows))
+    start = running.centres
+    closed = lloyd(divergence, x, n_clusters, seed=seed, weights=weights, init=start, max_iter=N_CLOSING, tol=0)
+    return replace(closed, inertia=unit * closed.inertia, n_iter=n_iter, history=tuple(patience.history))

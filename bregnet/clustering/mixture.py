@@ -1,0 +1,372 @@
+"""Mixtures of exponential families by their Bregman divergence: soft clustering by EM."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import DensityMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from bregnet._core import arrays
+from bregnet._core import validation as check
+from bregnet._core.arrays import Array, to_numpy
+from bregnet.clustering.base import DivergenceClusterer
+from bregnet.clustering.centred_points import CentredPoints
+from bregnet.clustering.centres import lloyd, seeds, weighted_points
+from bregnet.clustering.em import Components, Concentration, EMFit, em, hard_shares, log_densities, maximise
+from bregnet.divergences import BregmanDivergence
+
+INITS = ("kmeans", "k-means++", "random_from_data")
+
+
+class BregmanMixture(DensityMixin, DivergenceClusterer):
+    r"""A mixture whose components fall off with a Bregman divergence from their means, fitted by EM.
+
+    .. math:: p(x) = \sum_k \pi_k (\beta_k / \pi)^{d/2} \exp(-\beta_k D(x, \mu_k))
+
+    With the squared Euclidean distance these are spherical Gaussians of variance 1 / (2 beta), as in scikit-learn's
+    ``GaussianMixture(covariance_type="spherical")``, and the log-likelihood is exact. Under another divergence the
+    components stand for the exponential family that belongs to it (Banerjee et al., 2005), and p is the saddle-point
+    form of its density, without a factor that does not depend on the component: the log-likelihood is the extended
+    quasi-likelihood of Nelder and Pregibon (1987). It is the right thing to maximise and to compare numbers of
+    components with, under one divergence; it is not a normalised density, and not to be compared between divergences.
+    Points of sizes from 1e-16 to 1 lose their digits under "itakura-saito": scale or cut off such points.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+    divergence : BregmanDivergence, str, Generator or learner, default="sqeuclidean"
+        As in :class:`bregnet.clustering.BregmanKMeans`.
+    concentration : {"component", "tied"} or float, default="component"
+        The beta: one for each component, one for all, or this number.
+    init_params : {"kmeans", "k-means++", "random_from_data"}, default="kmeans"
+        Where the means start: at the centres of k-means, at its seeds, or at random points.
+    n_init : int, default=1
+        Starts, of which the likeliest is kept.
+    max_iter : int, default=100
+        Iterations at most; a ``ConvergenceWarning`` tells when they did not suffice.
+    tol : float, default=1e-3
+        EM stops when the mean log-likelihood gains no more than this.
+    min_dispersion : float, default=1e-6
+        The smallest 1 / (2 beta), as a share of that of all points around their mean: a component on a single point
+        would be infinitely concentrated.
+    means_init : array of shape (n_components, n_features), default=None
+        Means to start at.
+    weights_init : array of shape (n_components,), default=None
+        Weights to start at, positive; they are scaled to a sum of 1.
+    random_state : int, RandomState or None, default=None
+        Seed of the means.
+    device : str or torch.device, default="auto"
+        Where to compute; "auto" takes CUDA when there is one.
+    verbose : int, default=0
+        1 prints a line for each start.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_components,)
+    means_ : ndarray of shape (n_components, n_features)
+    concentrations_ : ndarray of shape (n_components,)
+        The beta.
+    converged_ : bool
+    n_iter_ : int
+    lower_bound_ : float
+        Mean log-likelihood of the training points.
+    lower_bounds_ : list of float
+        The same at the start and after each iteration; it never decreases.
+    divergence_ : BregmanDivergence
+    learner_ : estimator or None
+        The fitted learner, where the divergence was learned.
+    n_features_in_ : int
+
+    References
+    ----------
+    Banerjee et al., "Clustering with Bregman Divergences", JMLR 2005.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bregnet import BregmanMixture
+    >>> X = np.array([[1.0], [1.2], [0.8], [10.0], [14.0], [6.0]])
+    >>> model = BregmanMixture(2, divergence="itakura-saito", random_state=0).fit(X)
+    >>> np.sort(model.means_[:, 0]).round(1)
+    array([ 1., 10.])
+    """
+
+    _centres_name = "means_"
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        divergence: Any = "sqeuclidean",
+        concentration: str | float = "component",
+        init_params: str = "kmeans",
+        n_init: int = 1,
+        max_iter: int = 100,
+        tol: float = 1e-3,
+        min_dispersion: float = 1e-6,
+        means_init: Array | None = None,
+        weights_init: Array | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.divergence = divergence
+        self.concentration = concentration
+        self.init_params = init_params
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.min_dispersion = min_dispersion
+        self.means_init = means_init
+        self.weights_init = weights_init
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    @check.all_or_nothing
+    def fit(self, X: Array, y: Array | None = None) -> BregmanMixture:
+        """Fit the components to the rows of X.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,), default=None
+            What a learner learns the divergence from, such as class labels; not used otherwise.
+
+        Returns
+        -------
+        self : BregmanMixture
+
+        Examples
+        --------
+        >>> from bregnet import BregmanMixture
+        >>> BregmanMixture().fit([[0.0], [2.0]]).concentrations_  # variance 1
+        array([0.5])
+        """
+        features, device = self._training_points(X, least=2)
+        n_init = self._check_parameters(len(features))
+        seed = check_random_state(self.random_state)
+        self._learn(features, y)
+        divergence = self.divergence_.to(device)
+        best = self._best_of(n_init, divergence, arrays.to_torch("X", features).to(device), seed)
+
+        self.weights_ = best.components.weights.cpu().numpy()
+        self.means_ = best.components.means.cpu().numpy()
+        self.concentrations_ = best.components.concentrations.cpu().numpy()
+        free = {"component": self.n_components, "tied": 1}  # of the concentrations, for bic: they may be set anew
+        self._n_free = free[self.concentration] if isinstance(self.concentration, str) else 0
+        self.converged_ = best.converged
+        self.lower_bounds_ = list(best.lower_bounds)
+        self.lower_bound_ = self.lower_bounds_[-1]
+        self.n_iter_ = max(1, len(self.lower_bounds_) - 1)
+        if not self.converged_:
+            warnings.warn(f"BregmanMixture {best.status}", ConvergenceWarning, stacklevel=check.calls_inside() + 1)
+        return self
+
+    def _check_parameters(self, n_samples: int) -> int:
+        """Check them all; returns the number of starts."""
+        check.integer_at_least("n_components", self.n_components, 1)
+        if self.n_components > n_samples:
+            found = f"n_samples={n_samples}, got {self.n_components}"
+            raise ValueError(f"n_components must be at most the number of rows of X, {found}")
+        check.integer_at_least("max_iter", self.max_iter, 1)
+        check.at_least_zero("tol", self.tol)
+        check.positive("min_dispersion", self.min_dispersion)
+        check.verbosity(self.verbose)
+        check.one_of("init_params", self.init_params, INITS)
+        if isinstance(self.concentration, Real) and not isinstance(self.concentration, bool):
+            check.positive("concentration", self.concentration)
+        elif not (isinstance(self.concentration, str) and self.concentration in ("component", "tied")):
+            raise ValueError(f"concentration must be 'component', 'tied' or a number, got {self.concentration!r}")
+        n_init = check.integer_at_least("n_init", self.n_init, 1)
+        return n_init if self.means_init is None else 1
+
+    @torch.no_grad()
+    def _best_of(self, n_init: int, divergence: BregmanDivergence, X: Tensor, seed: np.random.RandomState) -> EMFit:
+        """The likeliest of some runs."""
+        points = weighted_points(divergence, X, None)
+        rule = self._rule(points)
+        best = None
+        for run in range(n_init):
+            found = em(points, self._start(divergence, points, rule, seed), rule, self.max_iter, self.tol)
+            if check.verbosity(self.verbose):
+                likelihood, n_iter = found.lower_bounds[-1], len(found.lower_bounds) - 1
+                print(f"start {run + 1} of {n_init}: mean log-likelihood {likelihood:g} after {n_iter} iterations")
+            best = found if best is None or found.lower_bounds[-1] > best.lower_bounds[-1] else best
+        assert best is not None
+        return best
+
+    def _rule(self, points: CentredPoints) -> Concentration:
+        dispersion = points.values.double().mean().item() / points.x.shape[1]  # 1 / (2 beta) of one component
+        most = 1e-8 * torch.finfo(points.x.dtype).max  # beta D is finite still
+        smallest = self.min_dispersion * dispersion if dispersion > 0 else self.min_dispersion
+        largest = min(0.5 / max(smallest, 0.5 / most), most)
+        fixed = None if isinstance(self.concentration, str) else float(self.concentration)
+        return Concentration(self.concentration == "tied", fixed, largest)
+
+    def _start(
+        self, divergence: BregmanDivergence, points: CentredPoints, rule: Concentration, seed: np.random.RandomState
+    ) -> Components:
+        """Components of the points nearest to the first means."""
+        k = self.n_components
+        if self.means_init is not None:
+            given = arrays.to_torch("means_init", to_numpy(self.means_init))
+            means = seeds(points, k, given, seed, name="means_init")
+        elif self.init_params == "kmeans":
+            means = lloyd(divergence, points.x, k, seed=seed).centres
+        else:
+            means = seeds(points, k, "random" if self.init_params == "random_from_data" else "k-means++", seed)
+        labels, _ = points.nearest(means)
+        shares = hard_shares(points, labels, k)
+        nothing = Components(torch.ones_like(means[:, 0]) / k, means, means.new_full((k,), min(1.0, rule.largest)))
+        start = maximise(points, shares, rule, nothing)
+        if self.means_init is not None:
+            start = replace(start, means=means)
+        if self.weights_init is not None:
+            start = replace(start, weights=self._first_weights(self.weights_init).to(points.x))
+        return start
+
+    def _first_weights(self, given: Array) -> Tensor:
+        weights = arrays.parameter("weights_init", to_numpy(given, "weights_init"))
+        if weights.shape != (self.n_components,) or not (weights > 0).all():
+            raise ValueError(
+                f"weights_init must be positive, one for each of {self.n_components}, got {weights.tolist()}"
+            )
+        return weights / weights.sum()
+
+    @torch.no_grad()
+    def _joint(self, X: Array) -> Tensor:
+        """log(pi_k p_k(x)) for the rows of X, (n, k)."""
+        divergence, given, means = self._new_points(X)
+        x, means = divergence._both(given, means)
+        weights, concentrations = (torch.as_tensor(v).to(x) for v in (self.weights_, self.concentrations_))
+        points = CentredPoints(divergence.generator, x, origin=weights @ means)
+        out = x.new_empty(len(x), len(means))
+        for rows, logs in log_densities(points, Components(weights, means, concentrations)):
+            out[rows] = logs
+        return out
+
+    def predict(self, X: Array) -> Array:
+        """Number of the likeliest component for each row of X.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        labels : array of shape (n_samples,)
+            A torch tensor where X is one.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanMixture
+        >>> model = BregmanMixture(2, means_init=[[0.0], [9.0]]).fit([[0.0], [1.0], [8.0], [9.0]])
+        >>> model.predict([[2.0], [7.0]])
+        array([0, 1])
+        """
+        return arrays.like(self._joint(X).argmax(1), X)
+
+    def fit_predict(self, X: Array, y: Array | None = None) -> Array:
+        """Fit, and the likeliest component of each row of X; parameters as in :meth:`fit`.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanMixture
+        >>> BregmanMixture(2, means_init=[[0.0], [9.0]]).fit_predict([[0.0], [1.0], [8.0], [9.0]])
+        array([0, 0, 1, 1])
+        """
+        return self.fit(X, y).predict(X)
+
+    def predict_proba(self, X: Array) -> Array:
+        """Share of each component in each row of X, (n_samples, n_components).
+
+        Examples
+        --------
+        >>> from bregnet import BregmanMixture
+        >>> model = BregmanMixture(2, means_init=[[0.0], [9.0]], concentration="tied")
+        >>> model.fit([[0.0], [1.0], [8.0], [9.0]]).predict_proba([[4.5]]).round(3)
+        array([[0.5, 0.5]])
+        """
+        logs = self._joint(X)
+        shares = torch.softmax(logs, dim=1)
+        if torch.isnan(shares).any():
+            raise ValueError("X must not be so far from all means that its likelihood is 0 in every component")
+        return arrays.like(shares, X)
+
+    def score_samples(self, X: Array) -> Array:
+        """Log-likelihood of each row of X, (n_samples,).
+
+        Examples
+        --------
+        >>> from bregnet import BregmanMixture
+        >>> BregmanMixture().fit([[-1.0], [1.0]]).score_samples([[0.0]]).round(4)  # log(1 / sqrt(2 pi))
+        array([-0.9189])
+        """
+        return arrays.like(torch.logsumexp(self._joint(X), dim=1), X)
+
+    def score(self, X: Array, y: Array | None = None) -> float:
+        """Mean log-likelihood of the rows of X.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanMixture
+        >>> round(BregmanMixture().fit([[-1.0], [1.0]]).score([[0.0], [0.0]]), 4)
+        -0.9189
+
+        Scores of different divergences must not be compared: a divergence that is nearly 0 everywhere would win. A
+        search over the parameters of a learner needs another measure, such as the agreement with class labels:
+
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.metrics import adjusted_rand_score, make_scorer
+        >>> from sklearn.model_selection import GridSearchCV, StratifiedKFold
+        >>> from bregnet import PBDL
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = BregmanMixture(3, divergence=PBDL(temperature=0.3, tol=0.5), random_state=0, max_iter=500)
+        >>> grid = {"divergence__alpha": [0.01, 0.1]}
+        >>> agreement = make_scorer(adjusted_rand_score)
+        >>> search = GridSearchCV(model, grid, scoring=agreement, cv=StratifiedKFold(2)).fit(X, y)
+        >>> bool(search.best_score_ > 0.7)
+        True
+        """
+        return float(self.score_samples(X).mean())
+
+    def bic(self, X: Array) -> float:
+        """Bayesian information criterion on X; lower is better, between mixtures under one divergence.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanMixture
+        >>> X = [[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]]
+        >>> models = [BregmanMixture(k, random_state=0).fit(X) for k in (1, 2)]
+        >>> models[1].bic(X) < models[0].bic(X)
+        True
+        """
+        return -2 * self.score(X) * len(X) + self._n_parameters() * math.log(len(X))
+
+    def aic(self, X: Array) -> float:
+        """Akaike information criterion on X; lower is better, between mixtures under one divergence.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanMixture
+        >>> X = [[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]]
+        >>> models = [BregmanMixture(k, random_state=0).fit(X) for k in (1, 2)]
+        >>> models[1].aic(X) < models[0].aic(X)
+        True
+        """
+        return -2 * self.score(X) * len(X) + 2 * self._n_parameters()
+
+    def _n_parameters(self) -> int:
+        n_components, n_features = self.means_.shape
+        return n_components * n_features + n_components - 1 + self._n_free

@@ -1,0 +1,351 @@
+"""Bregman divergences: between pairs, as streamed matrices, and as inner products."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bregnet._core import arrays
+from bregnet._core import validation as check
+from bregnet._core.arrays import Array, ArrayT
+from bregnet._core.notebook import DivergenceCard
+from bregnet.divergences.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
+from bregnet.divergences.generators import Generator
+
+BLOCK_ELEMENTS = 1 << 24  # of a block of rows
+TANGENT_ELEMENTS = 1 << 26  # of a tangent side that is kept; a larger one is computed again for every block
+COLUMN_BATCHES = 4  # batches of columns at once: what a block needs of its rows is computed again for each
+
+NAMED: dict[str, Callable[..., Generator]] = {
+    "sqeuclidean": SquaredEuclidean,
+    "mahalanobis": Quadratic,
+    "kl": KullbackLeibler,
+    "itakura-saito": ItakuraSaito,
+    "logistic": Logistic,
+}
+
+
+class BregmanDivergence(DivergenceCard):
+    r"""The divergence of a generator, :math:`D(x, y) = f(x) - f(y) - \nabla f(y) \cdot (x - y)`.
+
+    It is at least 0, convex in x, and in general not symmetric: y, the second argument, is the tangent point. Where it
+    is beyond the range of the precision it is infinite, and points so large that no number comes out are refused.
+
+    Parameters
+    ----------
+    generator : Generator
+        The convex function f.
+
+    Examples
+    --------
+    >>> from bregnet import BregmanDivergence, MaxAffine
+    >>> D = BregmanDivergence(MaxAffine([[1.0], [-1.0]], [0.0, 0.0]))  # of |x|
+    >>> D.pairwise([[1.0], [-2.0]], [[3.0], [-3.0]])
+    array([[0., 2.],
+           [4., 0.]])
+    """
+
+    def __init__(self, generator: Generator) -> None:
+        if not isinstance(generator, Generator):
+            raise TypeError(f"generator must be a Generator, such as MaxAffine or Quadratic, got {generator!r}")
+        self.generator = generator
+
+    def __repr__(self) -> str:
+        return f"BregmanDivergence({self.generator!r})"
+
+    @property
+    def n_features(self) -> int | None:
+        """Number of features, None where any number will do."""
+        return self.generator.n_features
+
+    def to(self, target: str | torch.device | torch.dtype) -> BregmanDivergence:
+        """The same divergence on another device or in another precision.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from bregnet import divergence
+        >>> divergence("kl").to(torch.float32).paired([[1.0]], [[1.0]])
+        array([0.], dtype=float32)
+        """
+        return BregmanDivergence(self.generator.to(target))
+
+    def pairwise(self, X: ArrayT, Y: Array | None = None, *, batch_size: int | None = None) -> ArrayT:
+        """Divergences between all rows of X and all rows of Y.
+
+        They come from matrix products, so values far below those of f are rounded; :meth:`paired` has their digits.
+
+        Parameters
+        ----------
+        X : array of shape (n_x, n_features)
+        Y : array of shape (n_y, n_features), default=None
+            The tangent points; X by default, and then the diagonal is exactly 0.
+        batch_size : int, default=None
+            Rows of X at a time; chosen to bound the memory beside the result by default.
+
+        Returns
+        -------
+        D : array of shape (n_x, n_y)
+            ``D[i, j]`` is D(X[i], Y[j]).
+
+        Examples
+        --------
+        >>> from bregnet import divergence
+        >>> divergence("sqeuclidean").pairwise([[0.0], [1.0], [3.0]])
+        array([[0., 1., 9.],
+               [1., 0., 4.],
+               [9., 4., 0.]])
+        """
+        blocks = self._blocks(X, Y, batch_size)
+        out = blocks.empty(len(blocks.x))
+        for rows in blocks.rows:
+            blocks.fill(out[rows], rows)
+        return arrays.like(out, X)
+
+    def pairwise_blocks(
+        self, X: Array, Y: Array | None = None, *, batch_size: int | None = None
+    ) -> Iterator[tuple[slice, Array]]:
+        """The matrix of :meth:`pairwise`, some rows at a time, for matrices that do not fit in memory.
+
+        Parameters
+        ----------
+        X : array of shape (n_x, n_features)
+        Y : array of shape (n_y, n_features), default=None
+            The tangent points; X by default.
+        batch_size : int, default=None
+            Rows of X at a time; chosen to bound the memory by default.
+
+        Returns
+        -------
+        blocks : iterator of (slice, array)
+            The rows of X and their divergences, (n_rows, n_y).
+
+        Examples
+        --------
+        >>> from bregnet import divergence
+        >>> for rows, block in divergence("sqeuclidean").pairwise_blocks([[0.0], [1.0], [3.0]], batch_size=2):
+        ...     print(rows, block.argmax(1))
+        slice(0, 2, None) [2 2]
+        slice(2, 3, None) [0]
+        """
+        blocks = self._blocks(X, Y, batch_size)
+        return ((rows, arrays.like(blocks.at(rows), X)) for rows in blocks.rows)
+
+    def paired(self, X: ArrayT, Y: Array) -> ArrayT:
+        """Divergences between the rows of X and the same rows of Y, accurate also for points very near each other.
+
+        Gradients flow through torch tensors.
+
+        Parameters
+        ----------
+        X : array of shape (n_points, n_features)
+        Y : array of shape (n_points, n_features)
+            The tangent points.
+
+        Returns
+        -------
+        D : array of shape (n_points,)
+            ``D[i]`` is D(X[i], Y[i]).
+
+        Examples
+        --------
+        >>> from bregnet import divergence
+        >>> 2.0**61 * divergence("itakura-saito").paired([[1.0], [1.0 + 2.0**-30]], [[1.0], [1.0]])
+        array([0., 1.])
+        """
+        x, y = self._both(X, Y)
+        if len(x) != len(y):
+            raise ValueError(f"X and Y must have as many rows as each other, got {len(x)} and {len(y)}")
+        step = self.generator._batch_size(x)
+        with arrays.gradients_for(X):
+            parts = [self.generator._paired(*batch) for batch in zip(x.split(step), y.split(step), strict=True)]
+            out = torch.cat(parts)
+            arrays.refuse_overflow("X and Y", out, x, y)
+            return arrays.like(out, X)
+
+    def lift_items(self, X: ArrayT, side: str = "right") -> ArrayT:
+        """Vectors of items whose inner products with those of :meth:`lift_queries` order the items by divergence.
+
+        On the right side, D(q, x), items are the tangent points and their vectors (grad f(x), f(x) - grad f(x).x),
+        those of queries (q, 1). On the left side, D(x, q), they are (x, -f(x)) and (grad f(q), 1). On both sides
+
+            D = lift_offsets(Q) - <item, query>,
+
+        so the nearest items are those of the largest inner products, for any engine that searches these.
+
+        Parameters
+        ----------
+        X : array of shape (n_items, n_features)
+        side : {"right", "left"}, default="right"
+            Which argument of D the items are.
+
+        Returns
+        -------
+        items : array of shape (n_items, n_features + 1)
+
+        Examples
+        --------
+        >>> from bregnet import divergence
+        >>> D, items, queries = divergence("sqeuclidean"), [[0.0], [3.0]], [[1.0]]
+        >>> D.lift_offsets(queries) - D.lift_queries(queries) @ D.lift_items(items).T
+        array([[1., 4.]])
+        """
+        if _is_right(side):
+            return self.generator._batched(X, self._plane_vectors, tangent=True)
+        return self.generator._batched(X, lambda x: torch.column_stack([x, -self.generator._values(x)]))
+
+    def lift_queries(self, Q: ArrayT, side: str = "right") -> ArrayT:
+        """Vectors of queries to go with :meth:`lift_items`.
+
+        Parameters
+        ----------
+        Q : array of shape (n_queries, n_features)
+        side : {"right", "left"}, default="right"
+            Which argument of D the items are, so the other than that of the queries.
+
+        Returns
+        -------
+        queries : array of shape (n_queries, n_features + 1)
+
+        Examples
+        --------
+        >>> from bregnet import divergence
+        >>> divergence("sqeuclidean").lift_queries([[1.0]])
+        array([[1., 1.]])
+        """
+        if _is_right(side):
+            return self.generator._batched(Q, _with_one, name="Q")
+        return self.generator._batched(Q, lambda q: _with_one(self.generator._gradients(q)), name="Q", tangent=True)
+
+    def lift_offsets(self, Q: ArrayT, side: str = "right") -> ArrayT:
+        """What to take the inner products of :meth:`lift_queries` and :meth:`lift_items` from, for divergences.
+
+        f(q) on the right side, grad f(q).q - f(q) on the left. A column, to go with a row for each query.
+
+        Parameters
+        ----------
+        Q : array of shape (n_queries, n_features)
+        side : {"right", "left"}, default="right"
+            Which argument of D the items are.
+
+        Returns
+        -------
+        offsets : array of shape (n_queries, 1)
+
+        Examples
+        --------
+        >>> from bregnet import divergence
+        >>> divergence("sqeuclidean").lift_offsets([[1.0], [2.0]])
+        array([[1.],
+               [4.]])
+        """
+        if _is_right(side):
+            return self.generator._batched(Q, lambda q: self.generator._values(q)[:, None], name="Q")
+        return self.generator._batched(Q, lambda q: -self.generator._planes(q)[1][:, None], name="Q", tangent=True)
+
+    def _plane_vectors(self, y: Tensor) -> Tensor:
+        return torch.column_stack(self.generator._planes(y))
+
+    def _both(self, X: Array, Y: Array) -> tuple[Tensor, Tensor]:
+        x = self.generator._points("X", X)
+        y = self.generator._points("Y", Y, tangent=True, n_features=x.shape[1])
+        dtype = torch.promote_types(x.dtype, y.dtype)
+        return x.to(dtype), y.to(x.device, dtype)
+
+    def _blocks(self, X: Array, Y: Array | None, batch_size: int | None) -> _Blocks:
+        if batch_size is not None:
+            check.integer_at_least("batch_size", batch_size, 1)
+        if Y is None:
+            x = y = self.generator._points("X", X, tangent=True)
+        else:
+            x, y = self._both(X, Y)
+        return _Blocks(self.generator, x, y, batch_size, X)
+
+
+class _Blocks:
+    """A matrix of divergences, computed some rows and columns at a time under the memory budget."""
+
+    def __init__(self, generator: Generator, x: Tensor, y: Tensor, batch_size: int | None, given: Array) -> None:
+        self.generator, self.x, self.y, self.given = generator, x, y, given
+        self.home = given.device if isinstance(given, Tensor) else torch.device("cpu")
+        n_features = x.shape[1]
+        self.rows = _slices(len(x), batch_size or BLOCK_ELEMENTS // max(1, len(y), generator._width(n_features)))
+        self.columns = _slices(len(y), COLUMN_BATCHES * generator._batch_size(y))
+        self.kept: list | None = None
+        if len(y) * generator._tangent_width(n_features) <= TANGENT_ELEMENTS:
+            with arrays.gradients_for(given):
+                self.kept = [generator._tangents(y[columns]) for columns in self.columns]
+
+    def empty(self, n_rows: int) -> Tensor:
+        """Room for some rows of the matrix, where the result is wanted."""
+        return torch.empty(n_rows, len(self.y), dtype=self.x.dtype, device=self.home)
+
+    def at(self, rows: slice) -> Tensor:
+        """Some rows of the matrix."""
+        out = self.empty(rows.stop - rows.start)
+        self.fill(out, rows)
+        return out
+
+    def fill(self, out: Tensor, rows: slice) -> None:
+        """Write some rows of the matrix."""
+        x = self.x[rows]
+        with arrays.gradients_for(self.given):
+            for number, columns in enumerate(self.columns):
+                tangents = self.kept[number] if self.kept else self.generator._tangents(self.y[columns])
+                out[:, columns] = block = self.generator._block(x, tangents)
+                arrays.refuse_overflow("X and Y", block, self.x, self.y)
+        if self.x is self.y:
+            out.diagonal(rows.start).zero_()
+
+
+def divergence(name: str | Generator | BregmanDivergence, **parameters: Any) -> BregmanDivergence:
+    """A divergence by its name.
+
+    Parameters
+    ----------
+    name : {"sqeuclidean", "mahalanobis", "kl", "itakura-saito", "logistic"}, Generator or BregmanDivergence
+        A generator gives its divergence, and a divergence itself.
+    **parameters
+        What the generator takes: ``matrix`` for "mahalanobis", ``weights`` (optional) for "sqeuclidean".
+
+    Returns
+    -------
+    divergence : BregmanDivergence
+
+    Examples
+    --------
+    >>> from bregnet import divergence
+    >>> divergence("mahalanobis", matrix=[[4.0]]).paired([[1.0]], [[2.0]])
+    array([4.])
+    """
+    if isinstance(name, BregmanDivergence | Generator):
+        if parameters:
+            raise TypeError(f"parameters go with a name, got {', '.join(parameters)} with {name!r}")
+        return name if isinstance(name, BregmanDivergence) else BregmanDivergence(name)
+    if not isinstance(name, str) or name not in NAMED:
+        raise ValueError(f"divergence must be one of {', '.join(map(repr, NAMED))} or a generator, got {name!r}")
+    make = NAMED[name]
+    try:
+        inspect.signature(make).bind(**parameters)
+    except TypeError as error:
+        raise TypeError(f"divergence {name!r}: {error}") from None
+    return BregmanDivergence(make(**parameters))
+
+
+def _is_right(side: str) -> bool:
+    if not isinstance(side, str) or side not in ("right", "left"):
+        raise ValueError(f"side must be 'right' or 'left', got {side!r}")
+    return side == "right"
+
+
+def _with_one(x: Tensor) -> Tensor:
+    return torch.column_stack([x, x.new_ones(len(x))])
+
+
+def _slices(length: int, step: int) -> list[slice]:
+    step = max(1, step)
+    return [slice(start, min(start + step, length)) for start in range(0, length, step)]

@@ -1,1 +1,0 @@
-"""How an index finds the nearest items: a scan of inner products, lists of pieces, or cells."""

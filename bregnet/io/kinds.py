@@ -1,0 +1,348 @@
+"""The kinds of objects that can be saved, and what a file holds of each."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from bregnet._core import validation as check
+from bregnet._core.state import (
+    ARRAY,
+    FINITE,
+    LABELS,
+    NAMES,
+    RANGE,
+    REAL,
+    TRUTH,
+    Field,
+    Made,
+    Tensors,
+    mapping,
+    text,
+    whole,
+)
+from bregnet.clustering import BregmanKMeans, BregmanMixture
+from bregnet.clustering.minibatch import RunningMeans
+from bregnet.divergences import BregmanDivergence, DifferenceOfConvex, Generator, MaxAffine
+from bregnet.divergences.state import DIVERGENCE, FUNCTION, KNOWN
+from bregnet.io.fields import COUNTS, LIST, MATRIX, OUTPUT, RESULT, RUNNING, SEED, TABLE, TARGETS, TUPLE, VECTOR
+from bregnet.io.parameters import OF_THE_RUN, RETIRED, read_parameters, write_parameters
+from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
+from bregnet.retrieval import (
+    BregmanIndex,
+    BregmanKNeighborsClassifier,
+    BregmanKNeighborsRegressor,
+    BregmanNearestNeighbors,
+    BregmanRanker,
+    InnerProductForm,
+)
+from bregnet.retrieval.state import FORM, INDEX
+from bregnet.selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
+
+Attributes = dict[str, Field]
+SUM_ERROR = 1e-3  # of weights in single precision
+SOLVERS = (ConvexRegressor.__name__, DCRegressor.__name__, PBDL.__name__)
+
+
+def write_any(name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
+    """What to write of an object, with its type."""
+    if type(value) not in KINDS:
+        accepted = ", ".join(sorted(each.__name__ for each in KINDS))
+        raise TypeError(f"only objects of these types can be saved: {accepted}; got a {type(value).__name__}")
+    return {"type": type(value).__name__, **KINDS[type(value)].write(name, value, tensors)}
+
+
+def read_any(name: str, state: Any, tensors: Tensors) -> Any:
+    """What `write_any` was given."""
+    found = text("type", mapping(name, state)["type"])
+    if found not in BY_NAME:
+        raise ValueError(f"it must hold one of {', '.join(sorted(BY_NAME))}, got {found!r}")
+    return BY_NAME[found].read(name, state, tensors)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """An estimator: its constructor parameters and fitted attributes."""
+
+    of: type
+    attributes: Attributes
+    expect: Callable[[Any], None]  # raises an error where attributes do not belong together
+    perhaps: Attributes = field(default_factory=dict)  # attributes that some fits do not set
+    skipped: Callable[[Any], tuple[str, ...]] = lambda estimator: ()  # attributes that are there and mean nothing
+    complete: Callable[[Any], None] = lambda estimator: None  # sets what follows from the others
+
+    @cached_property
+    def _accepted(self) -> set[str]:
+        return set(inspect.signature(self.of).parameters) - OF_THE_RUN
+
+    @cached_property
+    def _all(self) -> Attributes:
+        return {**self.attributes, **self.perhaps, "feature_names_in_": NAMES}
+
+    def write(self, name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
+        """The parameters that are plain values, and all attributes."""
+        check_is_fitted(value, list(self.attributes))
+        self._check(value)
+        there = [each for each in self._all if hasattr(value, each) and each not in self.skipped(value)]
+        fitted = {each: self._all[each].write(f"{name}.{each}", getattr(value, each), tensors) for each in there}
+        return {"parameters": write_parameters(name, value, tensors, LEARNERS), "fitted": fitted}
+
+    def read(self, name: str, state: Any, tensors: Tensors) -> Any:
+        """The fitted estimator; parameters that the file does not hold have their defaults."""
+        estimator, fitted = self.unfitted(name, state, tensors), mapping("fitted", state["fitted"])
+        unknown, missing = fitted.keys() - self._all.keys(), self.attributes.keys() - fitted.keys()
+        if unknown or missing:
+            raise ValueError(f"a {self.of.__name__} without {sorted(missing)} and with {sorted(unknown)}")
+        for each, part in fitted.items():
+            setattr(estimator, each, self._all[each].read(f"{name}.{each}", part, tensors))
+        self.complete(estimator)
+        self._check(estimator)
+        return estimator
+
+    def unfitted(self, name: str, state: Any, tensors: Tensors) -> Any:
+        """The estimator with its parameters only."""
+        found = mapping("parameters", state["parameters"])
+        given = {each: part for each, part in found.items() if each in self._accepted or each not in RETIRED}
+        unknown = given.keys() - self._accepted
+        if unknown:
+            raise ValueError(f"a {self.of.__name__} with {sorted(unknown)}")
+        return self.of(**read_parameters(name, given, tensors, READERS))
+
+    def _check(self, estimator: Any) -> None:
+        if hasattr(estimator, "feature_names_in_"):
+            expect_features(estimator, feature_names_in_=len(estimator.feature_names_in_))
+        if hasattr(estimator, "classes_"):
+            classes = estimator.classes_
+            if not (classes[:-1] < classes[1:]).all():
+                raise ValueError("classes_ must be in order, and each there once")
+        self.expect(estimator)
+
+
+@dataclass(frozen=True)
+class Learner:
+    """An estimator as a parameter of another one, fitted or not."""
+
+    fitted: Fitted
+
+    def write(self, name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
+        """Its parameters, and its attributes if it has any."""
+        if hasattr(value, "divergence_"):
+            return write_any(name, value, tensors)
+        return {"type": type(value).__name__, "parameters": write_parameters(name, value, tensors, {})}
+
+    def read(self, name: str, state: Any, tensors: Tensors) -> Any:
+        """The estimator."""
+        return (self.fitted.read if "fitted" in state else self.fitted.unfitted)(name, state, tensors)
+
+
+def expect_features(estimator: Any, **counts: int | None) -> None:
+    """Raise an error where a part is for another number of features than the estimator; None is any number."""
+    for name, count in counts.items():
+        if count not in (None, estimator.n_features_in_):
+            raise ValueError(f"{name} must have {estimator.n_features_in_} features, got {count}")
+
+
+def _expect_solved(estimator: Any, *, learns: type) -> None:
+    """What the solver leaves belongs together, and `function_` is of the type that it learns."""
+    function = estimator.function_
+    if not issubclass(type(function), learns):
+        raise ValueError(f"function_ of a {type(estimator).__name__} cannot be {function!r}")
+    expect_features(estimator, function_=function.n_features or 0, feature_bounds_=len(estimator.feature_bounds_))
+    if hasattr(estimator, "divergence_"):
+        expect_features(estimator, divergence_=estimator.divergence_.n_features or 0)
+    if hasattr(estimator, "best_estimator_"):
+        if type(estimator.best_estimator_) is not estimator._searched:
+            raise ValueError(f"best_estimator_ cannot be {estimator.best_estimator_!r}")
+        expect_features(estimator, best_estimator_=estimator.best_estimator_.n_features_in_)
+        if estimator.best_index_ >= len(estimator.cv_results_["params"]):
+            raise ValueError(f"best_index_ must be a row of cv_results_, got {estimator.best_index_}")
+
+
+def _expect_learned(estimator: Any) -> None:
+    learner = estimator.learner_
+    if learner is not None and type(learner) not in LEARNERS:
+        found = f"only those of PBDL and PBDLCV can be saved, got {type(learner).__name__}"
+        raise TypeError(f"{found}; fit with the divergence_ that it has learned instead")
+    expect_features(estimator, divergence_=estimator.divergence_.n_features)
+    if learner is not None:
+        expect_features(estimator, learner_=learner.n_features_in_)
+
+
+def _expect_items(estimator: Any) -> None:
+    """The items of an estimator and what is known of each of them belong together."""
+    _expect_learned(estimator)
+    index, count = estimator.index_, estimator.n_samples_fit_
+    expect_features(estimator, index_=index.n_features)
+    if len(index) == 0:
+        raise ValueError("index_ must have items, got none")
+    labelled = hasattr(estimator, "classes_")
+    known = estimator._classes if labelled else getattr(estimator, "_targets", None)
+    if known is not None and not (len(known) == count and 0 <= index.ids.min() <= index.ids.max() < count):
+        raise ValueError(f"index_ must have rows of the fit, which are {count}, got others")
+    if labelled:
+        classes = estimator._classes
+        if not 0 <= classes.min() <= classes.max() < len(estimator.classes_):
+            raise ValueError(f"classes must be numbered below {len(estimator.classes_)}, got {classes.max()}")
+
+
+def _expect_clusters(estimator: BregmanKMeans) -> None:
+    _expect_learned(estimator)
+    centres, labels = estimator.cluster_centers_, estimator.labels_
+    _expect_centres(estimator, "cluster_centers_", centres)
+    if len(labels) and not 0 <= labels.min() <= labels.max() < len(centres):
+        raise ValueError(f"labels_ must be from 0 to {len(centres) - 1}, got {labels.min()} to {labels.max()}")
+    running: RunningMeans | None = getattr(estimator, "_running", None)
+    if running is not None:
+        _expect_centres(estimator, "_running", running.centres)
+        if len(running.centres) != len(centres) or not isinstance(estimator._seed, np.random.RandomState):
+            raise ValueError(f"_running must have {len(centres)} centres and a seed, got {len(running.centres)}")
+
+
+def _expect_components(estimator: BregmanMixture) -> None:
+    _expect_learned(estimator)
+    means, weights, betas = estimator.means_, estimator.weights_, estimator.concentrations_
+    _expect_centres(estimator, "means_", means)
+    if not len(means) == len(weights) == len(betas):
+        raise ValueError(f"weights_ and concentrations_ must be {len(means)}, got {len(weights)} and {len(betas)}")
+    if not ((weights >= 0).all() and abs(weights.sum(dtype=float) - 1) <= SUM_ERROR and (betas > 0).all()):
+        raise ValueError("weights_ must sum to 1, and concentrations_ must be positive")
+
+
+def _expect_centres(estimator: Any, name: str, centres: Any) -> None:
+    if len(centres) == 0:
+        raise ValueError(f"{name} must have at least one row, got none")
+    expect_features(estimator, **{name: centres.shape[1]})
+    estimator.divergence_.generator._check_domain(name, torch.as_tensor(centres), True)
+
+
+def _no_classes(estimator: BregmanRanker) -> tuple[str, ...]:
+    """Those of an earlier fit, where the last had none."""
+    return () if hasattr(estimator, "classes_") else ("_classes",)
+
+
+def _nothing_to_go_on(estimator: BregmanKMeans) -> tuple[str, ...]:
+    """What `partial_fit` goes on from, where it would not: with another divergence it begins anew."""
+    try:
+        estimator._check_same_divergence()
+    except ValueError:
+        return ("_running", "_seed")
+    return ()
+
+
+def _with_divergence(estimator: Any) -> None:
+    estimator.divergence_ = estimator.index_.divergence
+
+
+def _with_description(estimator: Any) -> None:
+    """Set what `partial_fit` compares the divergence with, and bring its centres to where it computes."""
+    estimator._learned_from = estimator._description()
+    running = getattr(estimator, "_running", None)
+    if running is not None:
+        try:
+            device = check.resolve_device(estimator.device)
+        except ValueError:  # of another machine
+            return
+        running.centres, running.weights = running.centres.to(device), running.weights.to(device)
+
+
+def _read_best(name: str, state: Any, tensors: Tensors) -> Any:
+    """The estimator that a search has chosen, which is none of the searches."""
+    if mapping(name, state)["type"] not in SOLVERS:
+        raise ValueError(f"{name} must be one of {', '.join(SOLVERS)}, got {state['type']!r}")
+    return read_any(name, state, tensors)
+
+
+def _write_learner(name: str, value: Any, tensors: Tensors) -> Any:
+    return None if value is None else write_any(name, value, tensors)
+
+
+def _read_learner(name: str, state: Any, tensors: Tensors) -> Any:
+    if state is None:
+        return None
+    kind = mapping(name, state)["type"]
+    if kind not in READERS:
+        raise ValueError(f"{name} must be a PBDL or a PBDLCV, got {kind!r}")
+    return READERS[kind].fitted.read(name, state, tensors)
+
+
+LEARNER = Made(_write_learner, _read_learner)
+
+_ROWS: Attributes = {"n_features_in_": whole(1)}
+_SOLVED: Attributes = {
+    **_ROWS,
+    "function_": FUNCTION,
+    "feature_bounds_": ARRAY,
+    "result_": RESULT,
+    "gap_": REAL,
+    "n_iter_": whole(1),
+}
+_REGRESSOR: Attributes = {**_SOLVED, "target_range_": RANGE}
+_PAIRS: Attributes = {**_SOLVED, "divergence_": DIVERGENCE, "threshold_": REAL}
+_CHOSEN: Attributes = {
+    "alpha_": FINITE,
+    "temperature_": FINITE,
+    "best_score_": REAL,
+    "best_index_": whole(0),
+    "n_splits_": whole(1),
+    "n_fits_": whole(1),
+    "cv_results_": TABLE,
+    "best_estimator_": Made(write_any, _read_best),
+}
+_CLASSES: Attributes = {"classes_": LABELS}
+_ITEMS: Attributes = {**_ROWS, "learner_": LEARNER, "index_": INDEX, "n_samples_fit_": whole(1)}
+_LABELLED: Attributes = {"classes_": LABELS, "_classes": COUNTS}
+_CLUSTERER: Attributes = {**_ROWS, "divergence_": DIVERGENCE, "learner_": LEARNER, "n_iter_": whole(0)}
+_CLUSTERS: Attributes = {"cluster_centers_": MATRIX, "labels_": COUNTS, "inertia_": REAL, "history_": TUPLE}
+_GOES_ON: Attributes = {"_running": RUNNING, "_seed": SEED}
+_COMPONENTS: Attributes = {
+    "weights_": VECTOR,
+    "means_": MATRIX,
+    "concentrations_": VECTOR,
+    "converged_": TRUTH,
+    "lower_bound_": FINITE,
+    "lower_bounds_": LIST,
+    "_n_free": whole(0),
+}
+_expect_pieces = partial(_expect_solved, learns=MaxAffine)
+_expect_difference = partial(_expect_solved, learns=DifferenceOfConvex)
+_expect_convex = partial(_expect_solved, learns=Generator)  # an ensemble is a sum
+
+_ESTIMATORS = (
+    Fitted(ConvexRegressor, _REGRESSOR, _expect_pieces),
+    Fitted(DCRegressor, _REGRESSOR, _expect_difference),
+    Fitted(PBDL, _PAIRS, _expect_pieces, _CLASSES),
+    Fitted(ConvexRegressorCV, _REGRESSOR | _CHOSEN, _expect_convex),
+    Fitted(DCRegressorCV, _REGRESSOR | _CHOSEN, _expect_difference),
+    Fitted(PBDLCV, _PAIRS | _CHOSEN, _expect_pieces, _CLASSES),
+    Fitted(BregmanNearestNeighbors, _ITEMS, _expect_items, complete=_with_divergence),
+    Fitted(BregmanKNeighborsClassifier, _ITEMS | _LABELLED, _expect_items, complete=_with_divergence),
+    Fitted(BregmanKNeighborsRegressor, {**_ITEMS, "_targets": TARGETS}, _expect_items, complete=_with_divergence),
+    Fitted(BregmanRanker, _ITEMS, _expect_items, _LABELLED, _no_classes, _with_divergence),
+    Fitted(
+        BregmanKMeans,
+        _CLUSTERER | _CLUSTERS,
+        _expect_clusters,
+        {**_GOES_ON, "_sklearn_output_config": OUTPUT},
+        _nothing_to_go_on,
+        _with_description,
+    ),
+    Fitted(BregmanMixture, _CLUSTERER | _COMPONENTS, _expect_components, complete=_with_description),
+)
+LEARNERS: dict[type, Learner] = {each.of: Learner(each) for each in _ESTIMATORS if each.of in (PBDL, PBDLCV)}
+READERS: dict[str, Learner] = {each.__name__: learner for each, learner in LEARNERS.items()}
+# a new kind of object is a new entry here
+KINDS: dict[type, Field] = {
+    **dict.fromkeys((*KNOWN, DifferenceOfConvex), FUNCTION),
+    BregmanDivergence: DIVERGENCE,
+    BregmanIndex: INDEX,
+    InnerProductForm: FORM,
+    **{each.of: each for each in _ESTIMATORS},
+}
+BY_NAME = {each.__name__: kind for each, kind in KINDS.items()}

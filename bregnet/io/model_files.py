@@ -1,0 +1,141 @@
+"""Saving and loading: one file of tensors with a header of plain values, never pickle."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from bregnet._core.files import DAMAGE, UnreadableFileError, digest, read_tensors, whole_file, write_tensors
+from bregnet._core.state import Tensors
+from bregnet.io.kinds import read_any, write_any
+
+HOLDS, VERSION = "model", 1
+ROOT = "object"
+
+
+def save(obj: Any, path: str | os.PathLike[str]) -> None:
+    """Write a generator, a divergence, an index or a fitted estimator to one file.
+
+    The file holds numbers and words only, no code. It is written beside `path` first and takes its place when it is
+    whole, so that a save that fails leaves what was there.
+
+    Parameters
+    ----------
+    obj : object
+        One of
+
+        - a generator: `MaxAffine`, `Quadratic`, `SquaredEuclidean`, `KullbackLeibler`, `ItakuraSaito`, `Logistic`, a
+          `GeneratorSum` of these; a `DifferenceOfConvex` of two; a `BregmanDivergence`,
+        - a fitted `ConvexRegressor`, `DCRegressor`, `PBDL`, `ConvexRegressorCV`, `DCRegressorCV` or `PBDLCV`,
+        - a fitted `BregmanNearestNeighbors`, `BregmanKNeighborsClassifier`, `BregmanKNeighborsRegressor` or
+          `BregmanRanker`, with its rows; a fitted `BregmanKMeans` or `BregmanMixture`. A learner in them is a `PBDL` or
+          a `PBDLCV`,
+        - a `BregmanIndex` (its own ``save`` writes a folder that can be mapped instead of read), or the
+          `InnerProductForm` that ``to_inner_product`` makes of one.
+    path : str or path
+        The file; one that is there is replaced.
+
+    Raises
+    ------
+    TypeError
+        For an object of another type, a generator of one's own, or code as a parameter, such as a function that weighs
+        neighbours.
+    sklearn.exceptions.NotFittedError
+        For an estimator that is not fitted.
+    OSError
+        Where the file cannot be written.
+
+    Notes
+    -----
+    Estimators are saved with their constructor parameters and fitted attributes. What only another fit would look at is
+    not saved if it is code or has a state of its own, and has its default after :func:`load`: a callback, where to keep
+    checkpoints, a splitter, a function as `scoring` or `init`, a ``RandomState``.
+
+    After :func:`load`, `partial_fit` of :class:`bregnet.BregmanKMeans` goes on as it would have; of the estimators on
+    the solver `partial_fit` and ``warm_start=True`` begin anew, for the rows and the solver's state are not saved.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import bregnet
+    >>> model = bregnet.ConvexRegressor(1e-4).fit([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     bregnet.save(model, Path(folder) / "model.bregnet")
+    ...     same = bregnet.load(Path(folder) / "model.bregnet")
+    >>> bool(same.predict([[1.5]]) == model.predict([[1.5]]))
+    True
+    """
+    tensors = Tensors()
+    content = {"state": write_any(ROOT, obj, tensors), "same": tensors.same}
+    header = {**content, "digest": digest(content, tensors.stored)}
+    with whole_file(Path(path)) as made:
+        write_tensors(made, HOLDS, VERSION, header, tensors.stored)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read what :func:`save` wrote.
+
+    Nothing in the file is run: its header is checked and names one of the types that can be saved.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+
+    Returns
+    -------
+    obj : object
+        Of the type that was saved, with the same answers to the last bit on the same machine; parameters of generators
+        are shown as numpy arrays. An index computes on the CPU if it did, and otherwise where "auto" finds a device.
+
+    Raises
+    ------
+    bregnet.UnreadableFileError
+        For a file that was cut short or altered, is of a later version, or holds something else.
+    OSError
+        For a file that is not there or cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import bregnet
+    >>> classifier = bregnet.BregmanKNeighborsClassifier("kl", n_neighbors=1).fit([[0.1, 0.9], [0.8, 0.2]], ["a", "b"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     bregnet.save(classifier, Path(folder) / "classifier.bregnet")
+    ...     bregnet.load(Path(folder) / "classifier.bregnet").predict([[0.3, 0.7]])
+    array(['a'], dtype='<U1')
+
+    An index is one file too, to which items can be added after it was read:
+
+    >>> index = bregnet.BregmanIndex("sqeuclidean")
+    >>> index.add([[0.0], [1.0], [3.0]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     bregnet.save(index, Path(folder) / "items.bregnet")
+    ...     same = bregnet.load(Path(folder) / "items.bregnet")
+    >>> same.add([[2.0]])
+    >>> same.search([[2.2]], k=2)[1]
+    array([[3, 2]])
+    """
+    return load_with_header(path)[0]
+
+
+def load_with_header(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
+    """What :func:`save` wrote, and the header of the file."""
+    path = Path(path)
+    if path.is_dir():
+        raise UnreadableFileError(f"{path} is a folder; the folder of an index is opened by BregmanIndex.load")
+    header, stored = read_tensors(path, HOLDS, VERSION, mmap=False)
+    try:
+        content = {name: header[name] for name in ("state", "same")}
+        if header["digest"] != digest(content, stored):
+            raise ValueError("its contents do not have the checksum that was written with them")
+        tensors = Tensors(stored, content["same"])
+        found = read_any(ROOT, content["state"], tensors)
+        tensors.expect_all_read()
+    except DAMAGE as error:
+        what = f"no {error}" if isinstance(error, KeyError) else error
+        raise UnreadableFileError(f"{path} is not a {HOLDS} of bregnet, or was damaged: {what}") from error
+    return found, header

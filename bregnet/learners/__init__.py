@@ -1,0 +1,6 @@
+"""Estimators on the solver: learning a divergence, and convex regression."""
+
+from bregnet.learners.pbdl import PBDL
+from bregnet.learners.regressors import ConvexRegressor, DCRegressor
+
+__all__ = ["PBDL", "ConvexRegressor", "DCRegressor"]

@@ -1,0 +1,475 @@
+"""Convex and difference-of-convex regression as scikit-learn estimators."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from bregnet._core import validation as check
+from bregnet._core.arrays import Array, to_numpy, to_torch
+from bregnet._core.validation import sample_weights
+from bregnet.distributed import Ranks, current
+from bregnet.divergences import DifferenceOfConvex, MaxAffine
+from bregnet.learners.base import SolverEstimator
+from bregnet.solver.checkpoints import Checkpoint, Keeper
+from bregnet.solver.partition import merge_duplicates
+from bregnet.solver.penalty import Penalty
+from bregnet.solver.points import MemoryNeed, Standardisation, working_pairs_need
+from bregnet.solver.regression import LeastSquares
+from bregnet.solver.result import Check, Result
+from bregnet.solver.solve import solve
+
+LEVEL_POINTS = 500  # to set the level of a smoothed function by, during a fit
+MOST_LEVEL_POINTS = 20_000  # and afterwards
+
+LearnedFunction: TypeAlias = MaxAffine | DifferenceOfConvex
+
+
+class FunctionRegressor(RegressorMixin, BaseEstimator):
+    """A regressor that predicts the values of its `function_`."""
+
+    clip: bool
+    function_: Any
+    target_range_: tuple[float, float]
+
+    def predict(self, X: Array) -> Array:
+        """Values of the fitted function at the rows of X.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        y : array of shape (n_samples,)
+            A torch tensor where X is one.
+
+        Examples
+        --------
+        >>> from bregnet import ConvexRegressor
+        >>> model = ConvexRegressor(1e-4).fit([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0])
+        >>> model.predict([[2.0]]).round(1)
+        array([4.])
+        """
+        check_is_fitted(self, "function_")
+        if not isinstance(X, Tensor):
+            X = check.validate_data(self, to_numpy(X, "X"), dtype=np.float64, reset=False)
+        elif not torch.isfinite(to_torch("X", X)).all():
+            raise ValueError("X must be finite, got NaN or infinity")
+        values = self.function_(X)
+        return values.clip(*self.target_range_) if self.clip else values
+
+    def score(self, X: Array, y: Array, sample_weight: Array | None = None) -> float:
+        """Coefficient of determination of the prediction.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), default=None
+
+        Returns
+        -------
+        score : float
+            At most 1.
+
+        Examples
+        --------
+        >>> from bregnet import ConvexRegressor
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0]
+        >>> ConvexRegressor(1e-4).fit(X, y).score(X, y) > 0.99
+        True
+        """
+        rows, targets, score = to_numpy(X, "X"), to_numpy(y, "y"), super().score
+        n_rows = check.length("y", targets)
+        weights = sample_weights(sample_weight, n_rows)
+        return check.finite_score(lambda: score(rows, targets, weights), n_rows)
+
+
+class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
+    """What the two regressors share: validate, build the problem, solve, store, warn."""
+
+    def __init__(
+        self,
+        alpha: float = 1e-2,
+        *,
+        n_pieces: int | str | None = "auto",
+        temperature: float = 0.0,
+        clip: bool = False,
+        standardize: bool = True,
+        tol: float = 1e-2,
+        max_iter: int = 5000,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike | Checkpoint | None = None,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+        callback: Callable[[Check], bool | None] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.alpha = alpha
+        self.n_pieces = n_pieces
+        self.temperature = temperature
+        self.clip = clip
+        self.standardize = standardize
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
+        self.device = device
+        self.verbose = verbose
+        self.callback = callback
+        self.random_state = random_state
+
+    _own_piece_points = 20_000
+    _auto_cells = 1000
+    _shares_points = False
+    _signs: tuple[int, ...]  # of the convex functions that the fitted one is made of
+
+    def _slope_signs(self, n_features: int) -> np.ndarray | None:
+        """The signs that slopes must keep."""
+        return None
+
+    @abstractmethod
+    def _functions(self, pieces: Sequence[Tensor], units: Standardisation) -> tuple[LearnedFunction, np.ndarray]:
+        """The fitted function and the bounds on its slopes, in the original coordinates."""
+
+    def _need(self, n: int, n_features: int, n_pieces: int, ranks: Ranks) -> MemoryNeed:
+        n_sets = len(self._signs)
+        return working_pairs_need(n, n_features, n_pieces, n_sets, fine=self._fine, n_processes=ranks.size)
+
+    @check.all_or_nothing
+    def fit(self, X: Array, y: Array) -> Any:
+        """Fit to rows of X and targets y.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            A memory-mapped array (:class:`numpy.memmap`) of any precision is read in blocks.
+        y : array of shape (n_samples,)
+
+        Returns
+        -------
+        self : estimator
+
+        Examples
+        --------
+        >>> from bregnet import ConvexRegressor
+        >>> ConvexRegressor().fit([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0]).gap_ <= 0.01
+        True
+        """
+        kind = "numeric" if isinstance(X, np.memmap) else np.float64
+        features, targets = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=kind, y_numeric=True)
+        self._seen = None
+        return self._fit(features, targets.astype(np.float64))
+
+    @check.all_or_nothing
+    def partial_fit(self, X: Array, y: Array) -> Any:
+        """Fit to the rows of all calls since the first, or since the last :meth:`fit`.
+
+        A fit to more rows goes on from the one before: the state of the rows that are known is kept, and so are the
+        cells, and the units of the first call.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+
+        Returns
+        -------
+        self : estimator
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import ConvexRegressor
+        >>> x = np.linspace(-1, 1, 60)[:, None]
+        >>> model = ConvexRegressor(1e-3).partial_fit(x[::2], x[::2, 0] ** 2)
+        >>> bool(model.partial_fit(x[1::2], x[1::2, 0] ** 2).score(x, x[:, 0] ** 2) > 0.99)
+        True
+        """
+        first = self._seen is None
+        checks = {"dtype": np.float64, "y_numeric": True, "reset": first}
+        features, targets = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), **checks)
+        return self._fit_more(features, targets.astype(np.float64))
+
+    def _units(self, features: np.ndarray, targets: np.ndarray) -> Standardisation:
+        return Standardisation.of(features, targets)
+
+    def _fit(self, features: np.ndarray, targets: np.ndarray, units: Standardisation | None = None) -> Any:
+        temperature = check.at_least_zero("temperature", self.temperature)
+        check.boolean("clip", self.clip)
+        check.boolean("standardize", self.standardize)
+        units = units or self._units(features, targets)
+        unit = units.target_scale if self.standardize else 1.0  # of temperatures
+        spread = float(targets.min()), float(targets.max())
+        few = features[:: max(1, len(features) // LEVEL_POINTS)]
+        many = features[:: max(1, len(features) // MOST_LEVEL_POINTS)]
+        options, keeper = self._options(), self._keeper()
+        problem, state = self._prepare(features, targets, units, keeper)
+
+        def view(pieces: Tensor, temperature: float) -> Any:
+            seen = copy(self)
+            plain, seen.feature_bounds_ = self._functions(problem.used(pieces), units)
+            seen.function_ = smoothed(plain, unit * temperature, few)
+            seen.target_range_, seen.temperature = spread, temperature
+            return seen
+
+        solution = solve(problem, self._watched(options, view), start=state, keeper=keeper)
+
+        self._keep_state(problem.geometry, solution)
+        plain, self.feature_bounds_ = self._functions(problem.used(solution.pieces), units)
+        self.function_ = smoothed(plain, unit * temperature, many)
+        self.target_range_ = spread
+        self._record(_in_units(solution.result, 1.0 if self.standardize else units.target_scale**2))
+        return self
+
+    def _prepare(
+        self,
+        features: np.ndarray,
+        targets: np.ndarray,
+        units: Standardisation,
+        keeper: Keeper | None = None,
+    ) -> tuple[LeastSquares, Any]:
+        """The program in the solver's coordinates, duplicates merged, and the state to start from."""
+        check.pieces(self.n_pieces, len(features))
+        merged = merge_duplicates(features, units.points)
+        points = self._points(features, units, merged)
+        level = self._penalty_level(units, points.device)
+        scaled = units.targets(targets)
+        means = np.bincount(merged.inverse, scaled) / merged.counts
+        offset = float(np.mean((scaled - means[merged.inverse]) ** 2))
+        geometry, state = self._geometry(points, self._seed(), keeper=keeper)
+        signs = self._slope_signs(geometry.dimension)
+        penalty = Penalty(level, None if signs is None else torch.as_tensor(signs, device=points.device))
+        return LeastSquares(geometry, points.here(means), penalty, self._signs, offset, current()), state
+
+
+def _in_units(result: Result, unit: float) -> Result:
+    """The same result with values of the loss multiplied by `unit`."""
+    history = tuple(replace(c, objective=c.objective * unit, dual_bound=c.dual_bound * unit) for c in result.history)
+    return replace(result, objective=result.objective * unit, dual_bound=result.dual_bound * unit, history=history)
+
+
+def smoothed(function: LearnedFunction, temperature: float, X: np.ndarray) -> LearnedFunction:
+    """The function with its maxima softened, at the same level on average over the rows of X.
+
+    A soft maximum is above the plain one, by more where more pieces are near the largest.
+    """
+    if temperature == 0:
+        return function
+    if isinstance(function, DifferenceOfConvex):
+        parts = (cast(MaxAffine, part) for part in (function.convex, function.concave))
+        return DifferenceOfConvex(*(_soft(part, temperature, X) for part in parts))
+    return _soft(function, temperature, X)
+
+
+def _soft(function: MaxAffine, temperature: float, X: np.ndarray) -> MaxAffine:
+    soft = MaxAffine(function.slopes, function.intercepts, temperature=temperature)
+    level = float(np.mean(function(X) - soft(X)))
+    return MaxAffine(function.slopes, function.intercepts + level, temperature=temperature)
+
+
+class ConvexRegressor(_MaxAffineRegressor):
+    """Convex regression: the max-affine function of least penalised squared error (paper, program 3).
+
+    Minimises ``mean((f(x_j) - y_j)^2) + alpha * sum_l max_k |a_kl|`` over convex f with slopes a_k, and certifies
+    how far from the optimum the returned function can be.
+
+    Parameters
+    ----------
+    alpha : float, default=0.01
+        Weight of the penalty, which bounds the slopes and switches features off (the paper's lambda, for the
+        mean loss).
+    monotone : array-like of shape (n_features,) or int, default=None
+        1 where f must not decrease, -1 where it must not increase, 0 where it is free.
+    n_pieces : int, "auto" or None, default="auto"
+        Affine pieces: None gives every point its own, an integer cuts the points into that many cells by
+        k-means, "auto" takes None up to 20,000 distinct points and 1000 cells beyond.
+    temperature : float, default=0.0
+        Smoothing of the fitted function, in standard deviations of y (or in the units of y, without `standardize`):
+        the largest piece becomes a soft maximum of all. It comes after the fit; the certificate is that of the plain
+        function.
+    clip : bool, default=False
+        Keep predictions within the range of the training targets. `function_` goes on linearly beyond the data; a
+        rare category, or a drift, can take it far away.
+    standardize : bool, default=True
+        Whether alpha refers to features and targets of unit variance. Otherwise it refers to the data as given.
+    tol : float, default=0.01
+        Certified relative gap at which the fit stops.
+    max_iter : int, default=5000
+        Iterations after which it stops all the same, with a ``ConvergenceWarning``.
+    warm_start : bool, default=False
+        Go on from the previous fit when the rows of X are the same, for instance along alpha.
+    checkpoint : path, Checkpoint or None, default=None
+        A folder in which a long fit keeps its state, and from which it goes on after an interruption; see
+        :class:`bregnet.Checkpoint`.
+    device : str or torch.device, default="auto"
+        Where to compute; "auto" takes CUDA when there is one.
+    verbose : int, default=0
+        1 shows a progress bar.
+    callback : callable, default=None
+        Called with each :class:`bregnet.Check`; returning True stops the fit.
+    random_state : int, RandomState or None, default=None
+        Seed of the cells.
+
+    Attributes
+    ----------
+    function_ : MaxAffine
+        The fitted function, in the original coordinates, smoothed as asked for.
+    target_range_ : tuple of float
+        Least and largest training target.
+    feature_bounds_ : ndarray of shape (n_features,)
+        L_l, the largest absolute slope of each feature; 0 for a feature that is not used.
+    result_ : Result
+        Status, objective, bound, gap, history and time.
+    gap_ : float
+        The certified relative gap, ``result_.gap``. With cells it refers to the program with these cells; the
+        returned maximum of all pieces may be better than that program's optimum, and the gap is then 0.
+    n_iter_ : int
+    n_features_in_ : int
+
+    References
+    ----------
+    Siahkamari et al., "Faster Algorithms for Learning Convex Functions", ICML 2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bregnet import ConvexRegressor
+    >>> x = np.linspace(-1, 1, 50)[:, None]
+    >>> model = ConvexRegressor(alpha=1e-3).fit(x, x[:, 0] ** 2)
+    >>> model.gap_ <= 0.01
+    True
+    >>> bool(abs(model.predict([[0.5]])[0] - 0.25) < 0.01)
+    True
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1e-2,
+        *,
+        monotone: Any = None,
+        n_pieces: int | str | None = "auto",
+        temperature: float = 0.0,
+        clip: bool = False,
+        standardize: bool = True,
+        tol: float = 1e-2,
+        max_iter: int = 5000,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike | Checkpoint | None = None,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+        callback: Callable[[Check], bool | None] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            alpha,
+            n_pieces=n_pieces,
+            temperature=temperature,
+            clip=clip,
+            standardize=standardize,
+            tol=tol,
+            max_iter=max_iter,
+            warm_start=warm_start,
+            checkpoint=checkpoint,
+            device=device,
+            verbose=verbose,
+            callback=callback,
+            random_state=random_state,
+        )
+        self.monotone = monotone
+
+    _signs = (1,)
+
+    def _slope_signs(self, n_features: int) -> np.ndarray | None:
+        return check.monotone_signs(self.monotone, n_features)
+
+    def _functions(self, pieces: Sequence[Tensor], units: Standardisation) -> tuple[MaxAffine, np.ndarray]:
+        function = MaxAffine(*units.original(pieces[0].cpu().numpy(), level=units.target_centre))
+        return function, np.abs(function.slopes).max(0)
+
+
+class DCRegressor(_MaxAffineRegressor):
+    """Difference-of-convex regression (paper, program 11): fits functions that need not be convex.
+
+    Minimises ``mean((f(x_j) - g(x_j) - y_j)^2) + alpha * sum_l (max_k |a_kl| + max_k |c_kl|)`` over convex f and g
+    with slopes a_k and c_k, with a certificate as :class:`ConvexRegressor`.
+
+    Parameters
+    ----------
+    alpha : float, default=0.01
+        Weight of the penalty on the slopes of both functions.
+    n_pieces : int, "auto" or None, default="auto"
+        Affine pieces of each function, as in :class:`ConvexRegressor`.
+    temperature : float, default=0.0
+        Smoothing of the fitted function, in standard deviations of y (or in the units of y, without `standardize`):
+        both maxima become soft ones. It comes after the fit; the certificate is that of the plain function.
+    clip : bool, default=False
+        Keep predictions within the range of the training targets. `function_` goes on linearly beyond the data; a
+        rare category, or a drift, can take it far away.
+    standardize : bool, default=True
+        Whether alpha refers to features and targets of unit variance.
+    tol : float, default=0.01
+        Certified relative gap at which the fit stops.
+    max_iter : int, default=5000
+        Iterations after which it stops all the same, with a ``ConvergenceWarning``.
+    warm_start : bool, default=False
+        Go on from the previous fit when the rows of X are the same.
+    checkpoint : path, Checkpoint or None, default=None
+        A folder in which a long fit keeps its state, and from which it goes on after an interruption; see
+        :class:`bregnet.Checkpoint`.
+    device : str or torch.device, default="auto"
+        Where to compute.
+    verbose : int, default=0
+        1 shows a progress bar.
+    callback : callable, default=None
+        Called with each :class:`bregnet.Check`; returning True stops the fit.
+    random_state : int, RandomState or None, default=None
+        Seed of the cells.
+
+    Attributes
+    ----------
+    function_ : DifferenceOfConvex
+        The fitted function, in the original coordinates, smoothed as asked for.
+    target_range_ : tuple of float
+        Least and largest training target.
+    feature_bounds_ : ndarray of shape (n_features,)
+        Bound on the absolute slope of each feature: the sum of the two functions' L_l.
+    result_ : Result
+        Status, objective, bound, gap, history and time.
+    gap_ : float
+        The certified relative gap, ``result_.gap``. With cells it refers to the program with these cells; the
+        returned maximum of all pieces may be better than that program's optimum, and the gap is then 0.
+    n_iter_ : int
+    n_features_in_ : int
+
+    References
+    ----------
+    Siahkamari et al., "Faster Algorithms for Learning Convex Functions", ICML 2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bregnet import DCRegressor
+    >>> x = np.linspace(-3, 3, 80)[:, None]
+    >>> model = DCRegressor(alpha=1e-3).fit(x, np.sin(x[:, 0]))
+    >>> bool(model.score(x, np.sin(x[:, 0])) > 0.99)
+    True
+    """
+
+    _signs = (1, -1)
+
+    def _functions(self, pieces: Sequence[Tensor], units: Standardisation) -> tuple[DifferenceOfConvex, np.ndarray]:
+        convex = MaxAffine(*units.original(pieces[0].cpu().numpy(), level=units.target_centre))
+        concave = MaxAffine(*units.original(pieces[1].cpu().numpy(), level=0.0))
+        return DifferenceOfConvex(convex, concave), np.abs(convex.slopes).max(0) + np.abs(concave.slopes).max(0)

@@ -1,0 +1,184 @@
+"""The figures of a report."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import sklearn
+import torch
+from sklearn.metrics import mean_absolute_error, r2_score
+
+from bregnet._core.version import __version__
+from bregnet.plotting._retrieval import Curve, curve, nearest
+from bregnet.plotting._shared import Measure, printable
+from bregnet.reporting.subject import Rows, Subject
+
+N_NEIGHBOURS = 5
+NEGLIGIBLE = 0.01  # of the largest slope
+LESS_IS_BETTER = ("second", "time", "gap", "error", "loss", "memory")
+
+
+def of_fit(subject: Subject) -> dict[str, Any]:
+    """What is known of the fit and of what it found."""
+    fit, found = subject.fit, dict[str, Any](estimator=subject.name)
+    if subject.result is not None:
+        result = subject.result
+        found |= {
+            "learner": type(fit).__name__,
+            "status": result.status,
+            "converged": result.converged,
+            "gap": result.gap,
+            "objective": result.objective,
+            "dual_bound": result.dual_bound,
+            "iterations": result.n_iter,
+            "interior_point_steps": result.n_interior,
+            "seconds": result.seconds,
+        }
+        for name in ("alpha", "temperature"):
+            chosen = getattr(fit, f"{name}_", getattr(fit, name, None))
+            if chosen is not None:
+                found[name] = float(chosen)
+        if hasattr(fit, "best_score_"):
+            found |= {"cross_validation_score": float(fit.best_score_), "cross_validation_fits": int(fit.n_fits_)}
+        found["features_used"] = n_used(subject.relevance)
+    function = subject.by.divergence.generator if subject.by else getattr(subject.estimator, "function_", None)
+    if function is not None:
+        found["function"] = repr(function)
+    pieces = n_pieces(getattr(fit, "function_", function))
+    if pieces is not None:
+        found["pieces"] = pieces
+    if hasattr(fit, "threshold_"):
+        found["threshold"] = float(fit.threshold_)
+    found |= {"features": subject.rows.features.shape[1], "rows": subject.rows.n_given}
+    if subject.known is not None:
+        found["known_rows"] = subject.known.n_given
+    if subject.class_names:
+        found["classes"] = len(subject.class_names)
+    found["versions"] = {
+        "bregnet": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "torch": torch.__version__,
+        "scikit-learn": sklearn.__version__,
+    }
+    return found
+
+
+def n_pieces(function: Any) -> int | None:
+    """How many affine pieces a function has, both parts of a difference together; None where it has no such thing."""
+    parts = [getattr(function, name) for name in ("convex", "concave") if hasattr(function, name)] or [function]
+    counts = [int(part.n_pieces) for part in parts if hasattr(part, "n_pieces")]
+    return sum(counts) if counts else None
+
+
+def n_used(bounds: Any) -> int:
+    """How many features have a slope that is not negligible."""
+    return int((np.asarray(bounds) > NEGLIGIBLE * np.max(bounds)).sum())
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """How a divergence retrieves.
+
+    Attributes
+    ----------
+    curve : Curve
+        Of precision against recall.
+    accuracy : float
+        Of nearest neighbours.
+    distances, ids : ndarray of shape (n_rows, k)
+        Nearest neighbours of every row.
+    """
+
+    curve: Curve
+    accuracy: float
+    distances: np.ndarray
+    ids: np.ndarray
+
+
+def retrieval(by: Measure, rows: Rows, known: Rows | None) -> Retrieval:
+    """Every row is a query against the known rows, or against all others."""
+    others = None if known is None else (known.features, known.targets)
+    found = rows if known is None else known
+    k = min(N_NEIGHBOURS, len(found.features) - (known is None))
+    if k < 1:
+        raise ValueError(f"X must have at least 2 rows, got {len(rows.features)}")
+    asked = np.arange(len(rows.features))
+    distances, ids = nearest(by, rows.features, asked, k, None if known is None else known.features)
+    votes = np.zeros((len(asked), max(rows.targets.max(), found.targets.max()) + 1))
+    np.add.at(votes, (asked[:, None], found.targets[ids]), 1)
+    accuracy = float((votes.argmax(1) == rows.targets).mean())
+    return Retrieval(curve(by, rows.features, rows.targets, others), accuracy, distances, ids)
+
+
+def of_predictions(subject: Subject) -> dict[str, float | None]:
+    """How good the predictions of a regressor are; one row has no R^2."""
+    found, targets = subject.predicted, subject.rows.targets
+    r2 = float(r2_score(targets, found)) if len(targets) > 1 else None
+    return {"r2": r2, "mean_absolute_error": float(mean_absolute_error(targets, found))}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to show: names of columns, and rows of cells, each a text and whether it is the best of its column."""
+
+    columns: list[str]
+    rows: list[tuple[str, list[tuple[str, bool]]]]
+
+
+def table(given: Any) -> Table:
+    """A table of a comparison: a dict of dicts, or a list of dicts that begin with a name.
+
+    The best number of a column is marked: the largest, or the least of times, gaps and errors.
+    """
+    named = [(printable(name), values) for name, values in _named_rows(given)]
+    columns = list(dict.fromkeys(column for _, values in named for column in values))
+    rows: list[tuple[str, list[tuple[str, bool]]]] = [(name, []) for name, _ in named]  # names may be equal by now
+    for column in columns:
+        numbers = [values[column] for _, values in named if _is_number(values.get(column))]
+        less = any(word in column.lower() for word in LESS_IS_BETTER)
+        best = (min if less else max)(numbers) if len(numbers) > 1 else None
+        for (_, values), (_, cells) in zip(named, rows, strict=True):
+            value = values.get(column)
+            cells.append((shown(value), best is not None and _is_number(value) and value == best))
+    return Table([printable(column) for column in columns], rows)
+
+
+def _named_rows(given: Any) -> list[tuple[str, dict[str, Any]]]:
+    if isinstance(given, Mapping) and all(isinstance(row, Mapping) for row in given.values()):
+        found = [(str(name), {str(column): value for column, value in row.items()}) for name, row in given.items()]
+    elif isinstance(given, Sequence) and not isinstance(given, str) and all(isinstance(row, Mapping) for row in given):
+        found = []
+        for row in given:
+            values = {str(column): value for column, value in row.items()}
+            words = [column for column, value in values.items() if isinstance(value, str)]
+            name = values.pop("name" if "name" in values else words[0]) if words else len(found) + 1
+            found.append((str(name), values))
+    else:
+        raise TypeError(f"comparison must be a dict of dicts or a list of dicts, a row each, got {given!r}")
+    if not found or len({name for name, _ in found}) < len(found):
+        raise ValueError(f"comparison must have rows of different names, got {[name for name, _ in found]}")
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and bool(np.isfinite(float(value)))
+
+
+def shown(value: Any) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, int | np.integer):
+        return f"{value:,}"
+    if isinstance(value, Real):
+        number = float(value)
+        return f"{number:.3f}" if 0.01 <= abs(number) <= 1 else f"{number:.4g}"
+    return printable(value)

@@ -1,0 +1,220 @@
+"""From an estimator and rows to one HTML page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bregnet._core import validation as check
+from bregnet._core.arrays import Array
+from bregnet._core.files import whole_file
+from bregnet._core.notebook import percent
+from bregnet.plotting._shared import printable
+from bregnet.reporting import numbers as numbers_of
+from bregnet.reporting import sections as sections_of
+from bregnet.reporting.numbers import Retrieval, table
+from bregnet.reporting.sections import Section
+from bregnet.reporting.subject import Subject, baselines_of, subject_of
+
+
+@dataclass(frozen=True)
+class Report:
+    """A page about a fit, made by :func:`bregnet.report`.
+
+    Attributes
+    ----------
+    html : str
+        The page, which needs no other file.
+    numbers : dict
+        All figures on it.
+
+    Examples
+    --------
+    >>> import bregnet
+    >>> made = bregnet.report("sqeuclidean", [[0.0], [0.1], [1.0], [1.2]], ["a", "a", "b", "b"])
+    >>> made.numbers["map"]
+    1.0
+    """
+
+    html: str
+    numbers: dict[str, Any]
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the page to a file, whole or not at all.
+
+        Parameters
+        ----------
+        path : path
+
+        Examples
+        --------
+        >>> import bregnet, tempfile, pathlib
+        >>> made = bregnet.report("sqeuclidean", [[0.0], [0.1], [1.0], [1.2]], ["a", "a", "b", "b"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     made.save(pathlib.Path(folder) / "report.html")
+        ...     print((pathlib.Path(folder) / "report.html").read_text()[:15])
+        <!DOCTYPE html>
+        """
+        with whole_file(check.folder("path", path)) as file:
+            file.write_text(self.html, encoding="utf-8")
+
+    def __repr__(self) -> str:
+        return f"Report({len(self.html) / 1000:.0f} kB about {self.numbers['estimator']})"
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of a notebook, where its styles are its own."""
+        from markupsafe import escape
+
+        frame = 'style="width: 100%; height: 80vh; border: 1px solid #8888" title="bregnet report"'
+        return f'<iframe sandbox {frame} srcdoc="{escape(self.html)}"></iframe>'
+
+
+def report(
+    estimator: Any,
+    X: Array,
+    y: Array,
+    path: str | os.PathLike | None = None,
+    *,
+    X_known: Array | None = None,
+    y_known: Array | None = None,
+    feature_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | Mapping[Any, str] | None = None,
+    title: str | None = None,
+    baseline: Any = "sqeuclidean",
+    comparison: Mapping[str, Mapping[str, Any]] | Sequence[Mapping[str, Any]] | None = None,
+) -> Report:
+    """A page to look at: one HTML file with the certificate, pictures, examples and all figures of a fit.
+
+    It needs no network and follows light and dark mode. Of more than 3000 rows (10,000 known ones), as many are looked
+    at that are evenly spaced in the order of the classes; of more than 10,000 rows of a regression, as many evenly
+    spaced ones. The page says so.
+
+    Parameters
+    ----------
+    estimator : estimator or BregmanDivergence
+        Fitted: :class:`bregnet.PBDL`, a search, a nearest-neighbour estimator, a ranker, or a divergence (also its
+        generator or its name); or a regressor. A pipeline is taken apart.
+    X : array of shape (n_samples, n_features)
+        Rows to look at, ideally not those of the fit.
+    y : array of shape (n_samples,)
+        Their class labels, or targets for a regressor.
+    path : path, default=None
+        Where to write the page, if anywhere.
+    X_known : array of shape (n_known, n_features), default=None
+        Rows to search for each row of X; by default the other rows of X.
+    y_known : array of shape (n_known,), default=None
+        Their class labels.
+    feature_names : sequence of str, default=None
+        Those of the data frame, or numbers, by default.
+    class_names : sequence of str or dict, default=None
+        A name for each class, in the order of the labels or by label; the labels themselves by default.
+    title : str, default=None
+    baseline : BregmanDivergence, Generator, str, estimator or None, default="sqeuclidean"
+        What to compare with. Where features have very different scales, "sqeuclidean" is also shown for features of
+        unit variance, which is the fairer comparison.
+    comparison : dict of dicts or list of dicts, default=None
+        A table to show, such as ``{"NCA": {"accuracy": 0.9}}``.
+
+    Returns
+    -------
+    report : Report
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> import bregnet
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = bregnet.PBDL(temperature=0.1, tol=0.1).fit(X[::2], y[::2])
+    >>> made = bregnet.report(model, X[1::2], y[1::2], class_names=["setosa", "versicolor", "virginica"])
+    >>> made.numbers["map"] > made.numbers["baseline_map"]
+    True
+    """
+    subject = subject_of(estimator, X, y, X_known, y_known, feature_names, class_names)
+    given = None if comparison is None else table(comparison)
+    numbers = numbers_of.of_fit(subject)
+    if subject.by is None:
+        numbers |= numbers_of.of_predictions(subject)
+        parts = _of_regression(subject)
+    else:
+        parts = _of_divergence(subject, numbers, baseline)
+    if given is not None:
+        parts.insert(0, sections_of.compared(given))
+    parts.append(sections_of.everything(numbers))
+    made = Report(_page(subject, numbers, parts, title), numbers)
+    if path is not None:
+        made.save(path)
+    return made
+
+
+def _of_regression(subject: Subject) -> list[Section]:
+    parts = [sections_of.targets(subject)]
+    if subject.result is not None:
+        parts += [sections_of.certificate(subject), sections_of.features(subject)]
+    return parts
+
+
+def _of_divergence(subject: Subject, numbers: dict[str, Any], baseline: Any) -> list[Section]:
+    """The sections; retrieval is added to the numbers."""
+    assert subject.by is not None
+    baselines = baselines_of(baseline, subject)
+    found: dict[str, Retrieval] = {
+        name: numbers_of.retrieval(by, subject.rows, subject.known)
+        for name, by in {subject.name: subject.by, **baselines}.items()
+    }
+    ours = found[subject.name]
+    numbers |= {"map": ours.curve.map, "accuracy": ours.accuracy, "neighbours": ours.ids.shape[1]}
+    best = max(baselines, key=lambda name: found[name].curve.map, default=None)
+    if best is not None:
+        numbers |= {"baseline": best, "baseline_map": found[best].curve.map, "baseline_accuracy": found[best].accuracy}
+    numbers["retrieval"] = {name: {"mAP": each.curve.map, "accuracy": each.accuracy} for name, each in found.items()}
+    parts = [sections_of.precision(subject, found, table(numbers["retrieval"]))]
+    if subject.result is not None:
+        parts.append(sections_of.certificate(subject))
+    before = None if best is None else (best, baselines[best])
+    parts += sections_of.before_and_after(subject, before)
+    if subject.result is not None:
+        parts.append(sections_of.features(subject))
+    return [*parts, sections_of.examples(subject, found)]
+
+
+def _page(subject: Subject, numbers: dict[str, Any], parts: list[Section], title: str | None) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    pages = Environment(
+        loader=PackageLoader("bregnet.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return pages.get_template("report.html").render(
+        title=printable(f"{subject.name} report" if title is None else title),
+        subject=subject,
+        tiles=_tiles(numbers),
+        sections=parts,
+        versions=numbers["versions"],
+    )
+
+
+def _tiles(numbers: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """The figures at the top: what, how much, and what to compare it with."""
+    tiles = []
+    baseline = numbers.get("baseline")
+    if "map" in numbers:
+        tiles.append(("mean average precision", numbers["map"], numbers.get("baseline_map")))
+        tiles.append((f"{numbers['neighbours']}-NN accuracy", numbers["accuracy"], numbers.get("baseline_accuracy")))
+    if numbers.get("r2") is not None:
+        tiles.append(("R²", numbers["r2"], None))
+    if "mean_absolute_error" in numbers:
+        tiles.append(("mean absolute error", numbers["mean_absolute_error"], None))
+    shown = [
+        (name, numbers_of.shown(value), "" if other is None else f"{baseline}: {numbers_of.shown(other)}")
+        for name, value, other in tiles
+    ]
+    if "gap" in numbers:
+        shown.append(("certified gap", percent(numbers["gap"]), f"{numbers['iterations']:,} iterations"))
+        used = f"{numbers['features_used']} of {numbers['features']}"
+        shown.append(("features used", used, f"{numbers['pieces']:,} affine pieces" if "pieces" in numbers else ""))
+    return shown

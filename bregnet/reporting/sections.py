@@ -1,0 +1,236 @@
+"""The sections of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from bregnet import plotting
+from bregnet._core.notebook import percent
+from bregnet.plotting._fits import draw_predictions
+from bregnet.plotting._matrices import Shown, draw_map, draw_matrix, shown_divergences
+from bregnet.plotting._retrieval import draw_curves, query_rows
+from bregnet.plotting._shared import Measure, shown_distance, shown_name
+from bregnet.reporting.figures import drawn
+from bregnet.reporting.numbers import Retrieval, Table, n_used, shown
+from bregnet.reporting.subject import Subject
+
+WIDE, SQUARE = (5.0, 3.3), (4.6, 3.9)  # inches
+MOST_BARS, MOST_ROWS = 15, 10
+N_EXAMPLES, N_HARDEST = 6, 3
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture and what is written under it."""
+
+    svg: Markup
+    caption: str
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A cell of the examples."""
+
+    label: str
+    row: int
+    distance: str
+    right: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    """A query, its neighbours, and how many are of its class, by each divergence."""
+
+    label: str
+    row: int
+    neighbours: list[Neighbour]
+    hits: list[str]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page; what it does not have is left out."""
+
+    name: str
+    heading: str
+    text: str
+    pictures: list[Picture] = field(default_factory=list)
+    table: Table | None = None
+    caption: str = ""
+    examples: list[tuple[str, list[Example]]] = field(default_factory=list)
+    measures: list[str] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
+
+
+def certificate(subject: Subject) -> Section:
+    """How the certified gap closed."""
+    result = subject.result
+    assert result is not None
+    told = f"The objective fell to {result.objective:.4g}, and the lower bound rose to {result.dual_bound:.4g}."
+    svg = drawn(
+        "convergence",
+        "Certified convergence",
+        f"Objective and certified lower bound against iterations. {told} Certified gap {percent(result.gap)}.",
+        lambda ax: plotting.convergence(result, ax),
+        WIDE,
+    )
+    text = (
+        "The lower bound is computed from a feasible point of the dual program and holds whatever the solver did: no"
+        " function of the program has an objective below it. The optimum lies in the shaded part."
+    )
+    figures = Table(
+        ["value"],
+        [
+            ("objective", [(f"{result.objective:.5g}", False)]),
+            ("certified lower bound", [(f"{result.dual_bound:.5g}", False)]),
+            ("certified gap", [(percent(result.gap), False)]),
+            ("iterations", [(f"{result.n_iter:,}", False)]),
+            ("of them interior-point", [(f"{result.n_interior:,}", False)]),
+            ("seconds", [(f"{result.seconds:.3g}", False)]),
+        ],
+    )
+    return Section("certificate", "Certificate", text, [Picture(Markup(svg), told)], figures, "The certificate")
+
+
+def features(subject: Subject) -> Section:
+    """Which features matter."""
+    bounds = subject.relevance
+    used = n_used(bounds)
+    names = [subject.feature_names[number] for number in np.argsort(-bounds, kind="stable")[:3]]
+    svg = drawn(
+        "features",
+        "Relevance of the features",
+        f"Bars of the largest slope in each feature, largest first: {', '.join(map(shown_name, names))}.",
+        lambda ax: plotting.feature_bounds(subject.fit, subject.feature_names, MOST_BARS, ax, scales=subject.scales),
+        (5.0, 1.0 + 0.2 * min(len(bounds), MOST_BARS)),
+    )
+    caption = f"{used} of {len(bounds)} features are used: their slope is more than 1% of the largest."
+    text = "How steep the learned function is at most in each feature. A larger alpha switches more features off."
+    order = np.argsort(-bounds, kind="stable")[:MOST_ROWS]
+    largest = Table(["largest slope"], [(subject.feature_names[at], [(shown(bounds[at]), False)]) for at in order])
+    told = "The features" if len(order) == len(bounds) else f"The first {len(order)} of {len(bounds)} features"
+    return Section("features", "Features", text, [Picture(Markup(svg), caption)], largest, told)
+
+
+def precision(subject: Subject, found: dict[str, Retrieval], figures: Table) -> Section:
+    """How precise retrieval is, against the baselines."""
+    rows, known = subject.rows, subject.known
+    svg = drawn(
+        "retrieval",
+        "Precision and recall of retrieval",
+        "Interpolated precision at levels of recall, a curve for each divergence; the table has their means.",
+        lambda ax: draw_curves({name: each.curve for name, each in found.items()}, ax),
+        WIDE,
+    )
+    searched = "the other rows" if known is None else f"{len(known.features):,} known rows"
+    text = (
+        f"Each of {len(rows.features):,} rows is a query against {searched}; rows of its class are relevant. A curve"
+        " that stays high finds rows of the class first, to the last of them."
+    )
+    k = found[subject.name].ids.shape[1]
+    caption = f"Mean average precision, and accuracy of {k} nearest {'neighbour' if k == 1 else 'neighbours'}"
+    return Section("retrieval", "Retrieval", text, [Picture(Markup(svg), "")], figures, caption)
+
+
+def before_and_after(subject: Subject, before: tuple[str, Measure] | None) -> list[Section]:
+    """Heat maps and maps by the baseline and by the divergence."""
+    assert subject.by is not None
+    compared = {**({} if before is None else dict([before])), subject.name: subject.by}
+    names, rows = np.asarray(subject.class_names, dtype=object), subject.rows
+    found = {name: shown_divergences(by, rows.features, names, rows.targets) for name, by in compared.items()}
+    order = "of all rows" if before is None else "before and after"
+    matrices = (
+        "Every pixel is the divergence of one row from another, dark where they are near. Rows are in the order of"
+        " their classes: what is wanted is dark squares along the diagonal, and light everywhere else."
+    )
+    maps = (
+        "Distances on the map follow the square root of the divergences, symmetrised, as well as two dimensions allow."
+        " It is not told which class a row has: classes lie apart where the divergence sets them apart."
+    )
+    return [
+        Section("matrix", f"Divergences, {order}", matrices, _pictures("matrix", "Heat map", draw_matrix, found)),
+        Section("map", f"Map, {order}", maps, _pictures("map", "Map", draw_map, found)),
+    ]
+
+
+def _pictures(name: str, kind: str, draw: Callable[[Shown, Any], None], found: dict[str, Shown]) -> list[Picture]:
+    """The same picture by each divergence."""
+    pictures = []
+    for place, (by, shown_rows) in enumerate(found.items()):
+
+        def draw_titled(ax: Any, by: str = by, shown_rows: Shown = shown_rows) -> None:
+            draw(shown_rows, ax)
+            ax.set_title(shown_name(by, 48) + shown_rows.share, parse_math=False)
+
+        about = f"{kind} of the divergences among {len(shown_rows.divergences)} rows by {by}, with their classes."
+        svg = drawn(f"{name}-{place}", f"{kind} by {by}", about, draw_titled, SQUARE)
+        pictures.append(Picture(Markup(svg), ""))
+    return pictures
+
+
+def examples(subject: Subject, found: dict[str, Retrieval]) -> Section:
+    """Queries with their neighbours: evenly spaced ones, and the hardest."""
+    ours = found[subject.name]
+    even = query_rows(N_EXAMPLES, subject.rows.targets)
+    scores = ours.curve.per_query
+    order = [row for row in np.argsort(scores, kind="stable") if not np.isnan(scores[row]) and row not in even]
+    hardest = np.array(order[:N_HARDEST])
+    groups = [("Evenly spaced in the order of the classes", even), ("The hardest: least average precision", hardest)]
+    k = ours.ids.shape[1]
+    text = (
+        f"The {k} nearest rows of some queries, nearest first, with their divergences: ✓ is of the query's class, ✗ is"
+        " not."
+    )
+    told = [(heading, [_example(subject, found, row) for row in rows]) for heading, rows in groups if len(rows)]
+    return Section("examples", "Examples", text, examples=told, measures=list(found))
+
+
+def _example(subject: Subject, found: dict[str, Retrieval], row: int) -> Example:
+    rows, searched = subject.rows, subject.known or subject.rows
+    own = rows.targets[row]
+    ours = found[subject.name]
+    neighbours = [
+        Neighbour(
+            shown_name(subject.class_names[searched.targets[item]]),
+            int(searched.numbers[item]),
+            shown_distance(distance),
+            bool(searched.targets[item] == own),
+        )
+        for distance, item in zip(ours.distances[row], ours.ids[row], strict=True)
+    ]
+    hits = [f"{int((searched.targets[each.ids[row]] == own).sum())} of {each.ids.shape[1]}" for each in found.values()]
+    return Example(shown_name(subject.class_names[own]), int(rows.numbers[row]), neighbours, hits)
+
+
+def targets(subject: Subject) -> Section:
+    """Predicted against true targets."""
+    rows, predicted = subject.rows, subject.predicted
+    assert predicted is not None
+    svg = drawn(
+        "predictions",
+        "Predicted against true targets",
+        "A dot for each row; on the dashed line the prediction is exact.",
+        lambda ax: draw_predictions(rows.targets, predicted, ax),
+        SQUARE,
+    )
+    text = f"Predictions for {len(rows.features):,} rows. On the dashed line they are exact."
+    return Section("predictions", "Predictions", text, [Picture(Markup(svg), "")])
+
+
+def compared(table: Table) -> Section:
+    """A table that was given."""
+    text = "The best of a column is marked ★."
+    return Section("comparison", "Comparison", text, table=table, caption="Comparison of methods")
+
+
+def everything(numbers: dict[str, Any]) -> Section:
+    """All figures that are single values."""
+    flat = {name: value for name, value in numbers.items() if not isinstance(value, dict)}
+    flat |= {f"version of {name}": version for name, version in numbers["versions"].items()}
+    facts = [(name.replace("_", " "), shown(value)) for name, value in flat.items()]
+    return Section("numbers", "All figures", "", facts=facts)

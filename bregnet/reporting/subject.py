@@ -1,0 +1,239 @@
+"""What a report is about: the estimator with its divergence and its fit, the rows, and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, is_regressor
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from bregnet._core import validation as check
+from bregnet._core.arrays import Array
+from bregnet._core.notebook import held_fits
+from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean, divergence
+from bregnet.plotting._fits import feature_names_of, predicted_by, targets_of
+from bregnet.plotting._shared import (
+    Measure,
+    classes_of,
+    label_array,
+    measure,
+    printable,
+    rows_of,
+    same_columns,
+    shown_rows,
+)
+from bregnet.solver.result import Result
+
+MOST_QUERIES = 3000  # rows that are looked at
+MOST_KNOWN = 10_000
+SCALES_APART = 2.0  # standard deviations of features that make plain Euclid a straw man
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows with their class numbers or targets.
+
+    Attributes
+    ----------
+    features : ndarray of shape (n, n_features)
+    targets : ndarray of shape (n,)
+        Class numbers, or targets of a regression.
+    numbers : ndarray of shape (n,)
+        Their row numbers where they come from.
+    n_given : int
+        How many there were before some were left out.
+    """
+
+    features: np.ndarray
+    targets: np.ndarray
+    numbers: np.ndarray
+    n_given: int
+
+    @classmethod
+    def some(cls, features: np.ndarray, targets: np.ndarray, most: int, *, by_class: bool) -> Rows:
+        """All of these, or evenly spaced ones, in the order of their classes or of the rows."""
+        kept = np.sort(shown_rows(targets if by_class else None, len(features), most))
+        return cls(features[kept], targets[kept], kept, len(features))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """All that a report looks at.
+
+    Attributes
+    ----------
+    estimator : estimator or BregmanDivergence
+        The last step where it was a pipeline, the best one where it was a search over one.
+    name : str
+        Its class.
+    fit : estimator or None
+        The learner with a `result_`, where there is one.
+    by : Measure or None
+        The divergence, with the side that is searched; None for regressions.
+    rows, known : Rows
+        The queries, and the rows to search where they are others.
+    class_names : list of str
+    feature_names : list of str
+    predicted : ndarray of shape (n_rows,) or None
+        What a regressor predicts for the rows.
+    """
+
+    estimator: Any
+    name: str
+    fit: Any
+    by: Measure | None
+    rows: Rows
+    known: Rows | None
+    class_names: list[str]
+    feature_names: list[str]
+    predicted: np.ndarray | None = None
+
+    @property
+    def result(self) -> Result | None:
+        """How the fit went."""
+        return None if self.fit is None else self.fit.result_
+
+    @property
+    def scales(self) -> np.ndarray | None:
+        """What makes slopes comparable: the spread of the features, where slopes are in their units."""
+        return None if self.predicted is None else self.rows.features.std(0)
+
+    @property
+    def relevance(self) -> np.ndarray:
+        """The largest slope in each feature, for features of unit variance where the fit has these."""
+        return np.asarray(self.fit.feature_bounds_) * (1.0 if self.scales is None else self.scales)
+
+
+def subject_of(
+    estimator: Any,
+    X: Array,
+    y: Array,
+    X_known: Array | None,
+    y_known: Array | None,
+    feature_names: Sequence[str] | None,
+    class_names: Sequence[str] | Mapping[Any, str] | None,
+) -> Subject:
+    """Check the arguments of a report, and take apart pipelines and searches."""
+    if (X_known is None) != (y_known is None):
+        raise ValueError("X_known and y_known must be given together, got one of them")
+    same_columns("X_known", X_known, "X", X)
+    if feature_names is None and hasattr(X, "columns"):
+        feature_names = [str(name) for name in X.columns]
+    estimator, X, X_known, feature_names = _last_step(estimator, X, X_known, feature_names)
+    regression = isinstance(estimator, BaseEstimator) and is_regressor(estimator)
+    if regression:
+        check_is_fitted(estimator)
+    by = None if regression else measure(estimator, "estimator")
+    fit = next((each for each in held_fits(estimator) if isinstance(getattr(each, "result_", None), Result)), None)
+    n_features = getattr(estimator, "n_features_in_", None) if by is None else by.divergence.n_features
+    features = rows_of("X", X, n_features, estimator)
+    names: list[str] = []
+    predicted = None
+    if regression:
+        if X_known is not None:
+            raise ValueError("X_known and y_known must be None for a regression, got rows to search")
+        rows = Rows.some(features, targets_of(y, len(features)), MOST_KNOWN, by_class=False)
+        known, predicted = None, predicted_by("estimator", estimator, X, len(features))[rows.numbers]
+    else:
+        others = None if X_known is None else rows_of("X_known", X_known, features.shape[1], estimator)
+        rows, known, names = _labelled(features, y, others, y_known, class_names, getattr(fit, "classes_", None))
+    named = fit if hasattr(fit, "feature_names_in_") else estimator
+    texts = feature_names_of(named, feature_names, features.shape[1])
+    names, texts = ([printable(name) for name in each] for each in (names, texts))
+    return Subject(estimator, _kind(estimator), fit, by, rows, known, names, texts, predicted)
+
+
+def _kind(estimator: Any) -> str:
+    if isinstance(estimator, str):
+        return estimator
+    return "BregmanDivergence" if isinstance(estimator, Generator) else type(estimator).__name__
+
+
+def _last_step(estimator: Any, X: Array, X_known: Array | None, names: Any) -> tuple[Any, Array, Array | None, Any]:
+    """The last step of a pipeline and what it sees; of a search, the best."""
+    if not hasattr(estimator, "divergence_") and not hasattr(estimator, "function_"):
+        estimator = getattr(estimator, "best_estimator_", estimator)
+    if not isinstance(estimator, Pipeline):
+        return estimator, X, X_known, names
+    if len(estimator) > 1:
+        before = estimator[:-1]
+        X, X_known = before.transform(X), None if X_known is None else before.transform(X_known)
+        if names is not None and len(names) != X.shape[1]:
+            names = None  # they are of other features
+    return _last_step(estimator[-1], X, X_known, names)
+
+
+def _labelled(
+    features: np.ndarray,
+    y: Array,
+    others: np.ndarray | None,
+    y_known: Array | None,
+    class_names: Sequence[str] | Mapping[Any, str] | None,
+    classes_before: np.ndarray | None,
+) -> tuple[Rows, Rows | None, list[str]]:
+    """Rows with numbered classes, and the names of the classes."""
+    labels = [label_array(y)]
+    classes_of("y", labels[0], len(features))
+    if others is not None:
+        labels.append(check.same_kind("y_known", label_array(y_known), labels[0]))
+        classes_of("y_known", labels[1], len(others))
+    if classes_before is not None and classes_before.dtype.kind == labels[0].dtype.kind:
+        labels.append(classes_before)  # a class may be missing here, and still has its name
+    classes, numbers = np.unique(np.concatenate(labels), return_inverse=True)
+    rows = Rows.some(features, numbers[: len(features)], MOST_QUERIES, by_class=True)
+    known = None
+    if others is not None:
+        known = Rows.some(others, numbers[len(features) :][: len(others)], MOST_KNOWN, by_class=True)
+    return rows, known, _class_names(class_names, classes)
+
+
+def _class_names(given: Sequence[str] | Mapping[Any, str] | None, classes: np.ndarray) -> list[str]:
+    if given is None:
+        return [str(label) for label in classes]
+    if isinstance(given, Mapping):
+        return [str(given.get(label, label)) for label in classes.tolist()]
+    if isinstance(given, str) or len(given) != len(classes):
+        raise ValueError(f"class_names must have one entry for each of {len(classes)} classes, got {given!r}")
+    return [str(name) for name in given]
+
+
+def baselines_of(given: Any, subject: Subject) -> dict[str, Measure]:
+    """What to compare with, by names that differ from the subject's; nothing where it is the subject itself.
+
+    Where features have different scales, the squared Euclidean distance has a second row, for features of unit
+    variance: without it, a learner that standardises would win by that alone.
+    """
+    if given is None:
+        return {}
+    if not (isinstance(given, str) and given == "sqeuclidean"):
+        by = measure(given, "baseline")
+        if _is_subject(given, by, subject):
+            return {}
+        name = printable(_name(given))
+        return {f"{name}, baseline" if name == subject.name else name: by}
+    rows = (subject.known or subject.rows).features
+    found = {"Euclid": Measure(divergence("sqeuclidean"))}
+    spread = rows.std(0)
+    used = spread[spread > 0]
+    if len(used) and used.max() > SCALES_APART * used.min():
+        weights = np.where(spread > 0, 1 / np.where(spread > 0, spread, 1) ** 2, 1.0)
+        found["Euclid, unit variance"] = Measure(divergence(SquaredEuclidean(weights)))
+    return found
+
+
+def _is_subject(given: Any, by: Measure, subject: Subject) -> bool:
+    """Whether a baseline is what the report is about: the same name, or the same function and side."""
+    assert subject.by is not None
+    if isinstance(given, str):
+        return isinstance(subject.estimator, str) and given == subject.estimator
+    return by.divergence.generator is subject.by.divergence.generator and by.side == subject.by.side
+
+
+def _name(given: Any) -> str:
+    if isinstance(given, BregmanDivergence):
+        given = given.generator
+    return repr(given) if isinstance(given, Generator) else _kind(given)

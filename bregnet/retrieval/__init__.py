@@ -1,0 +1,19 @@
+"""Searching by a Bregman divergence: the index and its engines, and estimators of neighbours and rankings on it."""
+
+from bregnet.retrieval.index import BregmanIndex
+from bregnet.retrieval.inner_product import InnerProductForm
+from bregnet.retrieval.neighbors import (
+    BregmanKNeighborsClassifier,
+    BregmanKNeighborsRegressor,
+    BregmanNearestNeighbors,
+)
+from bregnet.retrieval.ranking import BregmanRanker
+
+__all__ = [
+    "BregmanIndex",
+    "InnerProductForm",
+    "BregmanNearestNeighbors",
+    "BregmanKNeighborsClassifier",
+    "BregmanKNeighborsRegressor",
+    "BregmanRanker",
+]

@@ -1,0 +1,152 @@
+"""Exact search: single precision finds candidates, double precision their order, a bound says that none is missing."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bregnet.retrieval.items import GATHERED, Found, Gallery
+from bregnet.retrieval.lift import Queries
+from bregnet.retrieval.vectors import Vectors
+
+SCORES = 1 << 25  # best inner products held at once
+SCORE_QUERIES = 128
+SCORED, GPU_SCORED = 1 << 13, 1 << 18  # items whose products with such queries are made at once
+GROUP = 64  # items of which the best is looked for first
+
+
+class FlatEngine:
+    """All inner products of a batch of queries, in single precision; the best are ranked in double precision.
+
+    The rounding of single precision is bounded. Where an item beyond the candidates might belong to the answer, as with
+    many ties, all items that might are ranked, so the answer is exact always.
+    """
+
+    name = "inner products"
+
+    def __init__(self, vectors: Vectors) -> None:
+        self.vectors = vectors
+
+    @classmethod
+    def of(cls, gallery: Gallery) -> FlatEngine:
+        """The engine for these items."""
+        return cls(Vectors.of(gallery))
+
+    def extended(self, gallery: Gallery) -> FlatEngine:
+        """With the items that the gallery has more than before."""
+        return FlatEngine(self.vectors.extended(gallery))
+
+    def kept(self, gallery: Gallery, rows: Tensor) -> FlatEngine:
+        """With some of the rows, which are the gallery now."""
+        return FlatEngine(self.vectors.kept(gallery, rows))
+
+    @property
+    def gallery(self) -> Gallery:
+        """The items."""
+        return self.vectors.gallery
+
+    @property
+    def nbytes(self) -> int:
+        """Memory beside that of the gallery."""
+        return self.vectors.nbytes
+
+    def batch_size(self, k: int) -> int:
+        """How many queries to give at once."""
+        return self.vectors.batch_size(k)
+
+    def search(self, points: Tensor, k: int) -> Found:
+        """The k nearest items of each query, (m, k)."""
+        queries, count = self.vectors.lift.queries(points), self.vectors.n_candidates(k)
+        if count + len(self.vectors.long) >= len(self.gallery):
+            everything = torch.arange(len(self.gallery), device=points.device).expand(len(points), -1)
+            return self.vectors.ranked(queries, everything, k)
+        group = GROUP if len(self.gallery) > 2 * count * GROUP else 1  # or most groups would be among the best
+        parts = [self._nearest(queries[part], k, count, group) for part in self._batches(len(queries), group)]
+        divergences, rows = zip(*parts, strict=True)
+        return Found(torch.cat(divergences), torch.cat(rows))
+
+    def within(self, points: Tensor, radii: Tensor) -> list[Found]:
+        """Items at most as far as the radius of each query, (m,)."""
+        queries, found = self.vectors.lift.queries(points), []
+        for part in self._batches(len(queries), GROUP):
+            scores = Scores(self.vectors, queries[part], GROUP)
+            found += self.vectors.within(queries[part], radii[part], scores.rows_above)
+        return found
+
+    def _nearest(self, queries: Queries, k: int, count: int, group: int) -> Found:
+        scores, long = Scores(self.vectors, queries, group), self.vectors.long
+        rows, worst = scores.largest(count)
+        found = self.vectors.ranked(queries, torch.cat([rows, long.expand(len(rows), -1)], 1), k)
+        return self.vectors.completed(queries, found, worst, scores.rows_above)
+
+    def _batches(self, n_queries: int, group: int) -> list[slice]:
+        step = max(1, min(SCORE_QUERIES, SCORES * group // len(self.gallery)))
+        return [slice(start, start + step) for start in range(0, n_queries, step)]
+
+
+class Scores:
+    """Inner products of some queries with all items, in single precision, of which the best of each group is kept.
+
+    Products are made for as many items at a time as fit into the cache, and those of the best groups made again: that
+    is faster than to write them all to memory and read them once more. Items that are always ranked count as minus
+    infinity.
+
+    Parameters
+    ----------
+    vectors : Vectors
+    queries : Queries
+    group : int
+        How many items are a group.
+    """
+
+    def __init__(self, vectors: Vectors, queries: Queries, group: int) -> None:
+        self._vectors, self._queries, self._group = vectors, queries.vectors.float(), group
+        n_items, step = len(vectors.coarse), SCORED if vectors.coarse.device.type == "cpu" else GPU_SCORED
+        self._best = self._queries.new_empty(len(queries), -(-n_items // group))  # (m, n_groups)
+        room = self._queries.new_empty(len(queries) * min(step, n_items + group))  # fresh memory is slow
+        for start in range(0, n_items, step):
+            part = vectors.coarse[start : start + step]
+            n_groups = -(-len(part) // group)
+            scores = room[: len(queries) * n_groups * group].view(len(queries), n_groups * group)
+            torch.mm(self._queries, part.T, out=scores[:, : len(part)])
+            scores[:, len(part) :] = -torch.inf
+            scores[:, self._long_between(start, start + len(part))] = -torch.inf
+            first = start // group
+            torch.amax(scores.unflatten(1, (n_groups, group)), 2, out=self._best[:, first : first + n_groups])
+
+    def largest(self, count: int) -> tuple[Tensor, Tensor]:
+        """Rows (m, count) of the largest, and what all the others are at most, (m,)."""
+        best = self._best.topk(min(count, self._best.shape[1]), dim=1)
+        rows = self._members(best.indices)
+        values, places = self._again(self._queries, rows).topk(count, dim=1)
+        worst = values[:, -1]
+        if count < self._best.shape[1]:  # those of other groups were rounded otherwise
+            worst = torch.maximum(worst, best.values[:, -1])
+        return rows.gather(1, places).clamp_max(len(self._vectors.coarse) - 1), worst
+
+    def rows_above(self, number: int, least: float) -> Tensor:
+        """All items whose product with the query of a number is at least `least`, and those that are always ranked."""
+        bound = float(np.nextafter(np.float32(np.clip(least, -3e38, 3e38)), np.float32(-np.inf)))
+        rows = self._members((self._best[number] >= bound).nonzero()[None, :, 0])
+        scores = self._again(self._queries[number : number + 1], rows)
+        return torch.cat([rows[scores >= bound], self._vectors.long])
+
+    def _members(self, groups: Tensor) -> Tensor:
+        """Rows of the items in groups (m, c), (m, c * group); the last group may name rows that do not exist."""
+        return (self._group * groups[:, :, None] + torch.arange(self._group, device=groups.device)).flatten(1)
+
+    def _again(self, queries: Tensor, rows: Tensor) -> Tensor:
+        """Products of queries (m, width) and the items in `rows` (m, c)."""
+        coarse = self._vectors.coarse
+        missing = rows >= len(coarse)
+        if len(self._vectors.long):
+            missing |= torch.isin(rows, self._vectors.long)
+        step = max(1, GATHERED // max(1, rows.shape[1] * coarse.shape[1]))
+        parts = zip(queries.split(step), rows.clamp_max(len(coarse) - 1).split(step), strict=True)
+        products = torch.cat([torch.bmm(coarse[there], some[:, :, None])[:, :, 0] for some, there in parts])
+        return products.masked_fill_(missing, -torch.inf)
+
+    def _long_between(self, start: int, stop: int) -> Tensor:
+        long = self._vectors.long
+        return long[(long >= start) & (long < stop)] - start

@@ -1,0 +1,488 @@
+"""Searching a collection by a Bregman divergence."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor
+from tqdm import tqdm
+
+from bregnet import divergences
+from bregnet._core import arrays
+from bregnet._core import validation as check
+from bregnet._core.arrays import Array
+from bregnet._core.files import UnreadableFileError
+from bregnet._core.notebook import IndexCard
+from bregnet.divergences import BregmanDivergence, Generator
+from bregnet.retrieval.flat import FlatEngine
+from bregnet.retrieval.folder import read_index, write_index
+from bregnet.retrieval.inner_product import InnerProductForm
+from bregnet.retrieval.items import Collection, Gallery
+from bregnet.retrieval.ivf import CellEngine
+from bregnet.retrieval.pieces import PieceEngine, suits_lists
+
+Engine: TypeAlias = "FlatEngine | PieceEngine | CellEngine"
+
+KINDS = ("flat", "ivf")
+REFUSED = {
+    "hnsw": "graphs of neighbours lose most of the nearest items on inner products: use kind='ivf', or"
+    " to_inner_product(symmetric=True) for a graph elsewhere",
+}
+RADIUS_QUERIES = 64  # between two steps of a progress bar
+REMAKE = 4  # what was made for the items is made anew when they have become so many times more
+BAR_AFTER = 2.0  # seconds after which a search shows a progress bar
+
+
+class BregmanIndex(IndexCard):
+    """A collection of points to search by a Bregman divergence.
+
+    The nearest items of a query are those of the least divergence; equally near ones, up to the rounding of double
+    precision, come by squared Euclidean distance, then by id. Divergences are true ones: candidates come from inner
+    products in single precision and are ranked in double precision.
+
+    Several threads may search at once, also while another adds or removes items: each sees all items of some moment.
+    Processes that are forked from one that has searched compute on one thread each.
+
+    Parameters
+    ----------
+    divergence : BregmanDivergence, Generator or str
+        The divergence, a generator, or the name of a classical one.
+    side : {"right", "left"}, default="right"
+        "right" searches for the least D(query, item), "left" for the least D(item, query).
+    kind : {"flat", "ivf"}, default="flat"
+        "flat" is exact. It scans inner products, or, for a `MaxAffine` without temperature, visits the items piece by
+        piece. "ivf" is approximate and faster: it cuts the items into cells and searches some of them; where items can
+        be visited piece by piece they are, for that is faster still.
+    n_cells : int, default=None
+        Cells of kind "ivf"; about the square root of the number of items by default.
+    nprobe : int, default=8
+        Cells of kind "ivf" that are searched for a query. More are slower and find more; it can be set at any time.
+    device : str or torch.device, default="auto"
+        Where to keep the items and compute; "auto" takes CUDA when there is one. Kind "ivf" computes on the CPU.
+    random_state : int or None, default=None
+        Seed of the cells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bregnet import BregmanIndex
+    >>> index = BregmanIndex("kl")
+    >>> index.add(np.array([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]]))
+    >>> divergences, ids = index.search(np.array([[0.6, 0.4]]), k=2)
+    >>> ids
+    array([[0, 1]])
+    >>> divergences.round(4)
+    array([[0.0201, 0.3112]])
+    """
+
+    def __init__(
+        self,
+        divergence: BregmanDivergence | Generator | str,
+        *,
+        side: str = "right",
+        kind: str = "flat",
+        n_cells: int | None = None,
+        nprobe: int = 8,
+        device: str | torch.device = "auto",
+        random_state: int | None = None,
+    ) -> None:
+        self.divergence = divergences.divergence(divergence)
+        self.side = check.one_of("side", side, ("right", "left"))
+        if isinstance(kind, str) and kind in REFUSED:
+            raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}: {REFUSED[kind]}")
+        self.kind = check.one_of("kind", kind, KINDS)
+        self.n_cells = None if n_cells is None else check.integer_at_least("n_cells", n_cells, 1)
+        self.nprobe = nprobe
+        there = check.resolve_device(device)
+        self.device = torch.device("cpu") if kind == "ivf" else there
+        self.random_state = None if random_state is None else check.integer_at_least("random_state", random_state, 0)
+        self._collection = Collection(self.divergence, side, self.device)
+        self._engine: Engine | None = None
+        self._n_trained = 0  # items that it was made for
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"BregmanIndex({self.divergence!r}, side={self.side!r}, kind={self.kind!r}; {len(self)} items)"
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return len(self._collection)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what the first search makes anew."""
+        with self._lock:
+            return {**vars(self), "_engine": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.RLock())
+
+    @property
+    def n_features(self) -> int | None:
+        """Number of features, None where there are no items yet and any number will do."""
+        return self._collection.n_features
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The ids of all items, in the order they were added."""
+        return self._items().ids.cpu().numpy().copy() if len(self) else np.empty(0, dtype=np.int64)
+
+    @property
+    def nprobe(self) -> int:
+        """Cells of kind "ivf" that are searched for a query."""
+        return self._nprobe
+
+    @nprobe.setter
+    def nprobe(self, value: int) -> None:
+        self._nprobe = check.integer_at_least("nprobe", value, 1)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the items and of what it takes to search them, in bytes."""
+        if len(self) == 0:
+            return 0
+        engine = self._ready()
+        return engine.gallery.points.nbytes + engine.gallery.ids.nbytes + engine.nbytes
+
+    @property
+    def bytes_per_item(self) -> float:
+        """Memory of an item, in bytes: `nbytes` over the number of items, 0 without any.
+
+        For d features an item takes 8 d (4 d in single precision) and 8 for its id; inner products add 8 (d + 1); cells
+        that and 4 (d + 1) + 8; lists of pieces as much as the features, and 16.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add(np.random.default_rng(0).standard_normal((1000, 16)))
+        >>> index.bytes_per_item  # 128 for the point, 8 for the id, 136 for its vector
+        272.0
+        """
+        return self.nbytes / len(self) if len(self) else 0.0
+
+    def __contains__(self, number: object) -> bool:
+        """Whether there is an item of this id."""
+        return len(self) > 0 and number in self._items().ids
+
+    @property
+    def method(self) -> str:
+        """How the items are searched: "inner products", "lists of pieces" or "cells"."""
+        return self._ready().name
+
+    def add(self, X: Array, ids: Array | None = None) -> None:
+        """Add items.
+
+        Parameters
+        ----------
+        X : array of shape (n_items, n_features)
+        ids : array of shape (n_items,), int, default=None
+            Numbers of the items, different from each other and from those in the index; by default they go on from the
+            largest so far, beginning with 0.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add([[0.0], [1.0]])
+        >>> index.add([[2.0]], ids=[10])
+        >>> index.ids
+        array([ 0,  1, 10])
+        """
+        points = self._checked("X", X, tangent=self.side == "right")
+        with self._lock:
+            self._collection.add(points, ids)
+
+    def remove(self, ids: Array) -> None:
+        """Remove items by their ids.
+
+        Parameters
+        ----------
+        ids : array of shape (n_items,), int
+            All of them must be there; otherwise nothing is removed.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add([[0.0], [1.0], [2.0]])
+        >>> index.remove([1])
+        >>> index.search([[1.2]], k=1)[1]
+        array([[2]])
+        """
+        with self._lock:
+            engine = None if self._engine is None else self._ready()  # with what was added last
+            rows = self._collection.remove(ids)
+            self._engine = engine.kept(self._items(), rows) if engine is not None and len(rows) else None
+
+    @torch.no_grad()
+    def search(self, Q: Array, k: int = 10, *, progress: bool | None = None) -> tuple[Array, Array]:
+        """The k nearest items of each query.
+
+        Parameters
+        ----------
+        Q : array of shape (n_queries, n_features)
+        k : int, default=10
+            At most the number of items.
+        progress : bool, default=None
+            Whether to show a progress bar; by default on a terminal, after two seconds.
+
+        Returns
+        -------
+        divergences : array of shape (n_queries, k), double precision
+            D(query, item), or D(item, query) for ``side="left"``: not negative, nearest first.
+        ids : array of shape (n_queries, k), int
+            The items: by divergence, then squared Euclidean distance, then id.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add([[0.0], [1.0], [3.0]])
+        >>> index.search([[0.9]], k=2)[1]
+        array([[1, 0]])
+        """
+        queries = self._checked("Q", Q, tangent=self.side == "left")
+        k = check.integer_at_least("k", k, 1)
+        engine = self._ready(least=k)
+        divergences = torch.empty(len(queries), k, dtype=torch.float64, device=self.device)
+        rows = torch.empty(len(queries), k, dtype=torch.int64, device=self.device)
+        for part in self._batches(len(queries), engine.batch_size(k), progress):
+            divergences[part], rows[part] = engine.search(queries[part], k, **self._effort(engine))
+        if not torch.isfinite(divergences).all():
+            raise ValueError("Q and the items must have finite divergences, got values so large that they overflow")
+        return arrays.like(divergences, Q), arrays.like(engine.gallery.ids[rows], Q)
+
+    @torch.no_grad()
+    def search_radius(
+        self, Q: Array, radius: float | Array, *, progress: bool | None = None
+    ) -> tuple[list[Array], list[Array]]:
+        """All items within a radius of each query.
+
+        Parameters
+        ----------
+        Q : array of shape (n_queries, n_features)
+        radius : float or array of shape (n_queries,)
+            The largest divergence, included (up to rounding).
+        progress : bool, default=None
+            Whether to show a progress bar; by default on a terminal, after two seconds.
+
+        Returns
+        -------
+        divergences : list of array
+            For each query, those of the items within its radius, nearest first.
+        ids : list of array
+
+        Examples
+        --------
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add([[0.0], [1.0], [3.0]])
+        >>> index.search_radius([[0.5], [9.0]], 1.0)[1]
+        [array([0, 1]), array([], dtype=int64)]
+        """
+        queries = self._checked("Q", Q, tangent=self.side == "left")
+        radii = self._radii(radius, len(queries))
+        engine = self._ready()
+        found = []
+        for part in self._batches(len(queries), RADIUS_QUERIES, progress):
+            found += engine.within(queries[part], radii[part], **self._effort(engine))
+        ids = [arrays.like(engine.gallery.ids[each.rows], Q) for each in found]
+        return [arrays.like(each.divergences, Q) for each in found], ids
+
+    @torch.no_grad()
+    def recall(self, Q: Array, k: int = 10) -> float:
+        """Share of the k nearest items that :meth:`search` finds, measured against the exact answer.
+
+        Parameters
+        ----------
+        Q : array of shape (n_queries, n_features)
+        k : int, default=10
+
+        Returns
+        -------
+        recall : float
+            1.0 for kind "flat".
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import BregmanIndex
+        >>> X = np.random.default_rng(0).standard_normal((1000, 4))
+        >>> index = BregmanIndex("sqeuclidean", kind="ivf", random_state=0)
+        >>> index.add(X)
+        >>> index.nprobe = 31
+        >>> index.recall(X[:100], k=5) > 0.99
+        True
+        """
+        _, found = self.search(Q, k)
+        exact = BregmanIndex(self.divergence, side=self.side, device=self.device)
+        exact._collection = self._collection
+        _, wanted = exact.search(Q, k)
+        found, wanted = torch.as_tensor(found), torch.as_tensor(wanted)
+        if not len(found):
+            raise ValueError("Q must have at least one row, got none")
+        return float((found[:, :, None] == wanted[:, None, :]).any(2).double().mean())
+
+    @torch.no_grad()
+    def to_inner_product(self, *, symmetric: bool = False) -> InnerProductForm:
+        """Vectors for any store that searches by inner products, and an encoder of queries for them.
+
+        Parameters
+        ----------
+        symmetric : bool, default=False
+            Whether to make vectors for stores that search graphs of neighbours (HNSW), which fail on plain ones.
+
+        Returns
+        -------
+        form : InnerProductForm
+            Its ``items`` go into the store, with its ``ids``; the largest inner products with ``encode(Q)`` are the
+            least divergences.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add([[0.0], [1.0], [3.0]])
+        >>> form = index.to_inner_product()
+        >>> form.ids[(form.encode([[2.9]]) @ form.items.T).argmax(1)]
+        array([2])
+        """
+        return InnerProductForm.of(self._items(), symmetric=check.boolean("symmetric", symmetric))
+
+    @torch.no_grad()
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index to a folder that opens on another machine.
+
+        Numbers are kept as safetensors, lists of cells in faiss's own format; nothing is pickled. The folder appears
+        when all is written, and takes the place of one that was written so before.
+
+        Parameters
+        ----------
+        path : str or path
+            The folder.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add([[0.0], [1.0], [3.0]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     index.save(Path(folder) / "items")
+        ...     BregmanIndex.load(Path(folder) / "items").search([[2.9]], k=1)[1]
+        array([[2]])
+        """
+        with self._lock:
+            gallery = self._items() if len(self) else None
+            engine = self._ready() if gallery is not None else None
+            names = ("side", "kind", "n_cells", "nprobe", "random_state")
+            header = {name: getattr(self, name) for name in names} | {"next_id": self._collection.next_id}
+            write_index(check.folder("path", path), header, self.divergence, gallery, engine)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, mmap: bool = False, device: str | torch.device = "auto"
+    ) -> BregmanIndex:
+        """Open an index that :meth:`save` wrote.
+
+        Parameters
+        ----------
+        path : str or path
+            The folder.
+        mmap : bool, default=False
+            Whether items stay in the files and are read as they are needed; the files must then stay as they are. Lists
+            of pieces (no temperature), and whatever is added or removed, need a copy in memory.
+        device : str or torch.device, default="auto"
+            Where to compute.
+
+        Returns
+        -------
+        index : BregmanIndex
+
+        Examples
+        --------
+        See :meth:`save`.
+        """
+        place = check.resolve_device(device)
+        folder = check.folder("path", path)
+        header, divergence, gallery, engine = read_index(folder, place, mmap=check.boolean("mmap", mmap))
+        try:
+            settings = {name: header[name] for name in ("side", "kind", "n_cells", "nprobe", "random_state")}
+            index = cls(divergence, **settings, device=place)
+            index._collection = Collection.of(divergence, index.side, index.device, gallery)
+            least = index._collection.next_id
+            index._collection.next_id = check.integer_at_least("next_id", header["next_id"], least)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnreadableFileError(f"{path} is not a BregmanIndex of bregnet, or was damaged: {error}") from error
+        index._engine, index._n_trained = engine, len(index)
+        return index
+
+    def _effort(self, engine: Engine) -> dict[str, int]:
+        return {"nprobe": self.nprobe} if isinstance(engine, CellEngine) else {}
+
+    def _checked(self, name: str, points: Array, *, tangent: bool) -> Tensor:
+        """Points in their own precision, single or double, in the domain of the divergence."""
+        checked = arrays.points(name, points, self.n_features, None, self.device).detach()
+        if checked.shape[1] == 0:
+            raise ValueError(f"{name} must have at least one feature, got shape {tuple(checked.shape)}")
+        self.divergence.generator._check_domain(name, checked, tangent)
+        return checked
+
+    def _radii(self, radius: float | Array, count: int) -> Tensor:
+        radii = arrays.to_torch("radius", radius).double().to(self.device)
+        if radii.shape not in ((), (count,)):
+            raise ValueError(f"radius must be a number or have shape ({count},), got {tuple(radii.shape)}")
+        if not (radii >= 0).all():
+            raise ValueError(f"radius must be at least 0, got {radii.min():g}")
+        return radii.clamp_max(torch.finfo(torch.float64).max).expand(count)
+
+    @torch.no_grad()
+    def _items(self) -> Gallery:
+        """All items."""
+        with self._lock:
+            return self._collection.gallery()
+
+    @torch.no_grad()
+    def _ready(self, least: int = 1) -> Engine:
+        """What searches all items, at least so many; made or brought up to date when it is needed."""
+        with self._lock:
+            if len(self) == 0:
+                raise ValueError("the index is empty: add items first")
+            if len(self) < least:
+                raise ValueError(f"k must be at most the number of items ({len(self)}), got {least}")
+            gallery = self._items()
+            if len(gallery) > REMAKE * self._n_trained:
+                self._engine = None
+            if self._engine is None:
+                self._engine, self._n_trained = self._made(gallery), len(gallery)
+            elif self._engine.gallery is not gallery:
+                self._engine = self._engine.extended(gallery)
+            return self._engine
+
+    def _made(self, gallery: Gallery) -> Engine:
+        if suits_lists(gallery):
+            return PieceEngine.of(gallery)
+        if self.kind == "ivf":
+            n_cells = round(len(gallery) ** 0.5) if self.n_cells is None else self.n_cells
+            return CellEngine.of(gallery, min(n_cells, len(gallery)), check_random_state(self.random_state))
+        return FlatEngine.of(gallery)
+
+    def _batches(self, total: int, step: int, progress: bool | None) -> Iterator[slice]:
+        shown = sys.stderr.isatty() if progress is None else check.boolean("progress", progress)
+        starts = range(0, total, step)
+        if not shown:  # a bar that is not shown starts a thread all the same
+            yield from (slice(start, start + step) for start in starts)
+            return
+        with tqdm(total=total, desc="searching", unit=" queries", delay=BAR_AFTER) as bar:
+            for start in starts:
+                yield slice(start, start + step)
+                bar.update(min(step, total - start))

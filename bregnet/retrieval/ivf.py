@@ -1,0 +1,289 @@
+"""Approximate search: cells of near items, of which the nearest are searched (an inverted file of faiss)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bregnet._core.parallel import in_threads
+from bregnet.clustering.centred_points import CentredPoints
+from bregnet.clustering.centres import lloyd, nearest_centres
+from bregnet.retrieval.items import Found, Gallery
+from bregnet.retrieval.lift import Queries
+from bregnet.retrieval.vectors import Vectors
+
+if TYPE_CHECKING:
+    import faiss
+
+TRAINING_ITEMS = 50  # for each cell
+TRAINING_ROUNDS = 10
+QUERIES_A_BATCH = 2048
+FILLED = 1 << 16  # items put into lists at once
+PLANES = 1 << 18  # values of tangent planes at once, that stay in the cache
+
+
+class CellEngine:
+    """Cells by Bregman k-means, probed by the divergence of their centres.
+
+    Cells of plain k-means, or of inner products, hold far fewer of the nearest items.
+
+    Parameters
+    ----------
+    vectors : Vectors
+    centres : Tensor of shape (n_cells, n_features)
+    lists : faiss.IndexIVFFlat, default=None
+        Those of the items, where they are at hand.
+    cells : Tensor of shape (n_known,), default=None
+        Those of the first items, where they are known and the lists are to be filled.
+    in_file : bool, default=False
+        Whether the lists are mapped from a file, so that nothing can be added to them.
+    """
+
+    name = "cells"
+
+    def __init__(
+        self,
+        vectors: Vectors,
+        centres: Tensor,
+        lists: faiss.IndexIVFFlat | None = None,
+        *,
+        cells: Tensor | None = None,
+        in_file: bool = False,
+    ) -> None:
+        self.vectors, self.centres, self._in_file = vectors, centres, in_file
+        self._centre_vectors = vectors.lift.items(centres).float()
+        self.lists = self._empty_lists() if lists is None else lists
+        self._fill(torch.empty(0, dtype=torch.int64) if cells is None else cells)
+
+    @classmethod
+    def of(cls, gallery: Gallery, n_cells: int, seed: np.random.RandomState) -> CellEngine:
+        """The engine for these items."""
+        step = max(1, len(gallery) // (TRAINING_ITEMS * n_cells))
+        training = gallery.points[::step].double()
+        clusters = lloyd(gallery.divergence, training, n_cells, seed=seed, max_iter=TRAINING_ROUNDS)
+        return cls(Vectors.of(gallery), clusters.centres)
+
+    @classmethod
+    def read(cls, vectors: Vectors, centres: Tensor, path: Path, *, mmap: bool) -> CellEngine:
+        """The engine of lists that were written to a file; with `mmap` they stay there."""
+        import faiss
+
+        if not path.is_file():
+            raise ValueError(f"{path.name} is missing")
+        lists: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP if mmap else 0)
+        expected = (vectors.width, len(centres), len(vectors.gallery), faiss.METRIC_INNER_PRODUCT)
+        fits = isinstance(lists, faiss.IndexIVFFlat) and _shape(lists) == expected
+        if not (fits and _is_here(lists, mapped=mmap) and _has_rows(lists)):
+            raise ValueError(f"{path.name} does not fit the items")
+        return cls(vectors, centres, lists, in_file=mmap)
+
+    def write_lists(self, path: Path) -> None:
+        """Write the lists to a file of faiss."""
+        import faiss
+
+        # what is mapped from a file would be written as the name of that file
+        lists = CellEngine(self.vectors, self.centres, cells=self.cells()).lists if self._in_file else self.lists
+        faiss.write_index(lists, str(path))
+
+    def extended(self, gallery: Gallery) -> CellEngine:
+        """With the items that the gallery has more than before; cells stay as they are."""
+        import faiss
+
+        vectors = self.vectors.extended(gallery)
+        if vectors.lift is self.vectors.lift and not self._in_file:
+            lists = cast("faiss.IndexIVFFlat", faiss.clone_index(self.lists))  # others may be searching
+            return CellEngine(vectors, self.centres, lists)
+        return CellEngine(vectors, self.centres, cells=self.cells())
+
+    def kept(self, gallery: Gallery, rows: Tensor) -> CellEngine:
+        """With some of the rows, which are the gallery now; cells stay as they are."""
+        return CellEngine(self.vectors.kept(gallery, rows), self.centres, cells=self.cells()[rows])
+
+    def cells(self) -> Tensor:
+        """The cell of each item, (n_items,), as the lists have it."""
+        cells = np.empty(self.lists.ntotal, dtype=np.int64)
+        for cell, rows in _rows_of(self.lists):
+            cells[rows] = cell
+        return torch.from_numpy(cells)
+
+    @property
+    def gallery(self) -> Gallery:
+        """The items."""
+        return self.vectors.gallery
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+        return len(self.centres)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory beside that of the gallery."""
+        lists = self.lists.ntotal * (self.lists.code_size + 8)  # a vector and a row number each
+        return self.vectors.nbytes + lists + self.centres.nbytes + 2 * self._centre_vectors.nbytes  # faiss has a copy
+
+    def batch_size(self, k: int) -> int:
+        """How many queries to give at once."""
+        return min(QUERIES_A_BATCH, self.vectors.batch_size(k))
+
+    def search(self, points: Tensor, k: int, nprobe: int) -> Found:
+        """The k nearest items of each query, (m, k), of those in the nearest cells; more cells where these are few."""
+        queries = self.vectors.lift.queries(points)
+        count, probed = self.vectors.n_candidates(k), min(nprobe, self.n_cells)
+        rows, worst = self._candidates(queries, count, probed)
+        short = (rows[:, k - 1] < 0).nonzero()[:, 0]
+        while len(short) and probed < self.n_cells:  # all cells hold at least k items
+            probed = min(2 * probed, self.n_cells)
+            rows[short], worst[short] = self._candidates(queries[short], count, probed)
+            short = short[rows[short, k - 1] < 0]
+        found = self.vectors.ranked(queries, rows, k)
+        return self.vectors.completed(queries, found, worst, partial(self._rows_above, queries, probed))
+
+    def within(self, points: Tensor, radii: Tensor, nprobe: int) -> list[Found]:
+        """Items of the nearest cells at most as far as the radius of each query, (m,)."""
+        queries = self.vectors.lift.queries(points)
+        return self.vectors.within(queries, radii, partial(self._rows_above, queries, min(nprobe, self.n_cells)))
+
+    def _candidates(self, queries: Queries, count: int, nprobe: int) -> tuple[Tensor, Tensor]:
+        """Rows of the largest inner products in the nearest cells, (m, count), and the least of these, (m,).
+
+        Where there are no more rows they are -1, and the least is minus infinity.
+        """
+        import faiss
+
+        asked = queries.vectors.float()
+        # queries that visit the same cells, one after the other, find them in the cache
+        order = (asked @ self._centre_vectors.T).argmax(1).argsort()
+        vectors = asked[order].numpy()
+        rows = torch.empty(len(queries), count, dtype=torch.int64)
+        worst = torch.empty(len(queries), dtype=torch.float32)
+
+        def answer(part: slice) -> None:
+            before = faiss.omp_get_max_threads()  # of this thread alone
+            faiss.omp_set_num_threads(1)
+            try:
+                scores, found = _of_numpy(self.lists, "search")(vectors[part], count, params=_probing(nprobe))
+            finally:
+                faiss.omp_set_num_threads(before)
+            rows[part], worst[part] = torch.as_tensor(found), torch.as_tensor(scores)[:, -1]
+
+        in_threads(answer, len(queries))
+        back = order.argsort()
+        return rows[back], torch.where(rows[:, -1] < 0, -torch.inf, worst)[back]
+
+    def _rows_above(self, queries: Queries, nprobe: int, number: int, least: float) -> Tensor:
+        """Items of the nearest cells whose inner product with the query of a number is at least `least`."""
+        at_least = np.float32(np.clip(least, -1e30, 1e30))
+        bound = float(np.nextafter(at_least, np.float32(-np.inf)))  # faiss takes what is above
+        vector = queries.vectors[number : number + 1].float().numpy()
+        _, _, rows = _of_numpy(self.lists, "range_search")(vector, bound, params=_probing(nprobe))
+        return torch.as_tensor(rows)
+
+    def _empty_lists(self) -> faiss.IndexIVFFlat:
+        """Lists of faiss whose cells are ranked by the divergence of their centres, which is an inner product too."""
+        import faiss  # slow to import
+
+        centres = faiss.IndexFlatIP(self.vectors.width)
+        centres.add(self._centre_vectors.numpy())
+        lists = faiss.IndexIVFFlat(centres, self.vectors.width, self.n_cells, faiss.METRIC_INNER_PRODUCT)
+        lists.is_trained = True
+        return lists
+
+    def _fill(self, known: Tensor) -> None:
+        """Put the items that are not there yet into the lists of their cells, of which the first may be known."""
+        import faiss
+
+        first = self.lists.ntotal
+        known = known[first:]
+        cells = torch.cat([known, self._assigned(self.gallery.points[first + len(known) :])])
+        if first == 0 and self.lists.invlists is not None:  # exactly as much memory as it takes
+            for cell, size in enumerate(torch.bincount(cells, minlength=self.n_cells).tolist()):
+                self.lists.invlists.resize(cell, size)
+                self.lists.invlists.resize(cell, 0)
+        for start in range(0, len(cells), FILLED):
+            chosen = cells[start : start + FILLED]
+            rows = torch.arange(first + start, first + start + len(chosen))
+            vectors = self.vectors.coarse[rows]
+            self.lists.add_core(len(rows), *(faiss.swig_ptr(part.numpy()) for part in (vectors, rows, chosen)))
+
+    def _assigned(self, points: Tensor) -> Tensor:
+        """The nearest cells of points by D(x, centre), (n,), some at a time.
+
+        The nearest centre has the highest tangent plane at x, so where f is costly it is not evaluated there at all.
+        """
+        if not len(points):
+            return torch.empty(0, dtype=torch.int64)
+        generator = self.gallery.divergence.generator
+        seen = CentredPoints(generator, self.centres)
+        slopes, below = seen.tangents(self.centres)
+        planes_will_do = generator._width(points.shape[1]) > points.shape[1] and _differ(slopes)
+        step = max(1, PLANES // self.n_cells) if planes_will_do else FILLED
+        cells = torch.empty(len(points), dtype=torch.int64)
+        for start in range(0, len(points), step):
+            part = points[start : start + step].double()
+            if planes_will_do:
+                heights = torch.addmm(-below, part - seen.origin, slopes.T)
+                np.argmax(heights.numpy(), axis=1, out=cells[start : start + step].numpy())
+            else:
+                cells[start : start + step], _ = nearest_centres(self.gallery.divergence, part, self.centres)
+        return cells
+
+
+def _differ(rows: Tensor) -> bool:
+    """Whether no two rows are equal."""
+    return len(torch.unique(rows, dim=0)) == len(rows)
+
+
+def _of_numpy(lists: faiss.IndexIVFFlat, name: str) -> Callable[..., Any]:
+    """A method for numpy arrays: `faiss.contrib.torch_utils`, once imported, puts others without `params` in place."""
+    return getattr(lists, f"{name}_numpy", None) or getattr(lists, name)
+
+
+def _probing(nprobe: int) -> faiss.SearchParametersIVF:
+    import faiss
+
+    parameters = faiss.SearchParametersIVF()
+    parameters.nprobe = nprobe
+    return parameters
+
+
+def _shape(lists: faiss.IndexIVFFlat) -> tuple[int, int, int, int]:
+    return lists.d, lists.nlist, lists.ntotal, lists.metric_type
+
+
+def _is_here(lists: faiss.IndexIVFFlat, *, mapped: bool) -> bool:
+    """Whether the lists are mapped from their own file, or in memory; a file can also name another one."""
+    import faiss
+
+    if lists.invlists is None:
+        return False
+    kept = faiss.downcast_InvertedLists(lists.invlists)
+    if isinstance(kept, faiss.OnDiskInvertedLists):
+        return mapped and not kept.filename and kept.ptr is not None
+    return not mapped
+
+
+def _rows_of(lists: faiss.IndexIVFFlat) -> Iterator[tuple[int, np.ndarray]]:
+    """The cells that have items, and their rows."""
+    import faiss
+
+    filled = lists.invlists
+    if filled is None:
+        return
+    for cell in range(lists.nlist):
+        size = filled.list_size(cell)
+        if size:
+            yield cell, faiss.rev_swig_ptr(filled.get_ids(cell), size)
+
+
+def _has_rows(lists: faiss.IndexIVFFlat) -> bool:
+    """Whether the lists hold every row of the items once."""
+    parts = [rows for _, rows in _rows_of(lists)]
+    found = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    return len(found) == lists.ntotal and bool((np.sort(found) == np.arange(lists.ntotal)).all())

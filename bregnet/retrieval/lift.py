@@ -1,0 +1,148 @@
+"""Divergences as inner products that single precision can carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bregnet.divergences import BregmanDivergence
+from bregnet.retrieval.items import Gallery
+
+ROUNDING = 0.01  # share of the scale that what cancels has
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Queries, and their vectors: D = offset - reach * <vector of the item, vector of the query>.
+
+    Attributes
+    ----------
+    points : Tensor of shape (m, n_features)
+    vectors : Tensor of shape (m, n_features + 1)
+        Of length 1, in double precision.
+    reach, offsets : Tensor of shape (m,)
+    scale : Tensor of shape (m,)
+        The size of what is added up to a divergence: its rounding is a matter of this, not of D.
+    """
+
+    points: Tensor
+    vectors: Tensor
+    reach: Tensor
+    offsets: Tensor
+    scale: Tensor
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __getitem__(self, chosen: slice | Tensor) -> Queries:
+        return Queries(*(part[chosen] for part in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class Lift:
+    """The lift of a divergence (`BregmanDivergence.lift_items`), moved and scaled.
+
+    Inner products of the plain lift are large and nearly equal: f(q) and the tangents at all items share a plane. So
+    both sides are centred, which changes each query's inner products by a constant; features are weighed so that those
+    of items and queries are of a size; and vectors are divided by the length of the longest.
+
+    Attributes
+    ----------
+    divergence, side
+        Those of the gallery.
+    centre : Tensor of shape (n_features,)
+        What is taken from the vectors of queries.
+    mean : Tensor of shape (n_features + 1,)
+        What is taken from the vectors of items, then.
+    weights : Tensor of shape (n_features + 1,)
+        Vectors of items are divided by these, those of queries multiplied.
+    unit : Tensor
+        Vectors of items are divided by this, too.
+    typical : Tensor
+        Length of a typical vector after that.
+    plain : Tensor
+        Size of what cancels when the vectors of items are moved.
+    """
+
+    divergence: BregmanDivergence
+    side: str
+    centre: Tensor
+    mean: Tensor
+    weights: Tensor
+    unit: Tensor
+    typical: Tensor
+    plain: Tensor
+
+    @classmethod
+    def of(cls, gallery: Gallery) -> Lift:
+        """The lift that suits the items; queries are taken to be like them."""
+        sample = gallery.sample
+        items = gallery.divergence.lift_items(sample, gallery.side)
+        queries = sample if gallery.side == "right" else gallery.divergence.generator._gradients(sample)
+        queries = queries[torch.isfinite(queries).all(1)]  # items may lie where no query can
+        # medians: a few items far away must not decide where the others are seen from
+        centre = queries.median(0).values if len(queries) else torch.zeros_like(sample[0])
+        moved = _moved(items, centre)
+        mean = moved.median(0).values
+        spread, wanted = _spread(moved - mean), torch.ones_like(mean)
+        if len(queries):
+            wanted[:-1] = _spread(queries - centre)
+        weights = torch.where((spread > 0) & (wanted > 0), spread.sqrt() / wanted.sqrt(), 1.0)
+        lengths = _lengths((moved - mean) / weights)
+        if not torch.isfinite(lengths).all():
+            raise ValueError("X must not be so large, or so near the border of the domain, that divergences overflow")
+        unit = torch.where(lengths.max() > 0, lengths.max(), 1.0)
+        plain = (items[:, -1].abs() + (items[:, :-1] * centre).abs().sum(1)).median()
+        return cls(gallery.divergence, gallery.side, centre, mean, weights, unit, lengths.median() / unit, plain)
+
+    def rescaled(self, longest: float) -> Lift:
+        """The same with vectors of items divided by this, too."""
+        return replace(self, unit=self.unit * longest, typical=self.typical / longest)
+
+    def items(self, points: Tensor) -> Tensor:
+        """Vectors of items, in double precision, (n, n_features + 1)."""
+        vectors = _moved(self.divergence.lift_items(points.double(), self.side), self.centre)
+        return vectors.sub_(self.mean).div_(self.weights * self.unit)
+
+    def cancelled(self, longest: float) -> Tensor:
+        """A bound on what cancels in the last entry of vectors up to this length, in their unit: it leaves rounding."""
+        plain = longest * self.unit * (self.weights[:-1] * self.centre).norm()
+        plain = plain + self.mean[:-1].abs() @ self.centre.abs()
+        return (2 * plain + self.mean[-1].abs()) / (self.weights[-1] * self.unit)
+
+    def queries(self, points: Tensor) -> Queries:
+        """Queries with their vectors."""
+        points = points.double()
+        vectors = self.divergence.lift_queries(points, self.side)
+        vectors[:, :-1] -= self.centre
+        plain_offsets, shared = self.divergence.lift_offsets(points, self.side)[:, 0], vectors @ self.mean
+        offsets = plain_offsets - shared
+        rounding = ROUNDING * (plain_offsets.abs() + shared.abs() + self.plain)
+        vectors *= self.weights
+        lengths = _lengths(vectors)
+        reach = lengths * self.unit
+        scale = offsets.abs() + reach * self.typical + rounding
+        if not torch.isfinite(scale).all():
+            raise ValueError("Q must not be so large, or so near the border of the domain, that divergences overflow")
+        return Queries(points, vectors / lengths[:, None], reach, offsets, scale)
+
+
+def _moved(items: Tensor, centre: Tensor) -> Tensor:
+    """Vectors of items for queries from whose vectors `centre` was taken."""
+    return torch.column_stack([items[:, :-1], items[:, -1] + items[:, :-1] @ centre])
+
+
+def _spread(deviations: Tensor) -> Tensor:
+    """A typical size of each column, (width,)."""
+    sizes = deviations.abs()
+    middle = sizes.median(0).values
+    return torch.where(middle > 0, middle, sizes.mean(0))
+
+
+def _lengths(vectors: Tensor) -> Tensor:
+    """Euclidean lengths (n,), also where squares overflow."""
+    largest = vectors.abs().amax(1)
+    unit = torch.where(largest > 0, largest, 1.0)
+    return unit * (vectors / unit[:, None]).norm(dim=1)

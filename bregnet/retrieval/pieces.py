@@ -1,0 +1,209 @@
+"""Exact search without a temperature: items of a piece are equally far, so pieces are ranked instead of items."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bregnet._core.parallel import in_threads
+from bregnet.divergences import BregmanDivergence, Generator, GeneratorSum, MaxAffine
+from bregnet.retrieval.flat import FlatEngine
+from bregnet.retrieval.items import GATHERED, ULPS, Found, Gallery, nearest_first, rounded
+
+SMALL_BOWL = 0.02  # share of the divergence that may come from a quadratic, for lists to be worth while
+
+
+class Sharp(NamedTuple):
+    """A multiple of a max-affine function without temperature."""
+
+    function: MaxAffine
+    weight: float
+
+
+def sharp_part(generator: Generator) -> Sharp | None:
+    """The generator as a multiple of a max-affine function without temperature, or None."""
+    weight = 1.0
+    if isinstance(generator, GeneratorSum) and len(generator.generators) == 1:
+        weight, generator = generator.weights[0], generator.generators[0]
+    return Sharp(generator, weight) if isinstance(generator, MaxAffine) and not generator.temperature else None
+
+
+def suits_lists(gallery: Gallery) -> bool:
+    """Whether lists of pieces answer for this divergence, and fast: no temperature, and hardly any strictness."""
+    sharp = sharp_part(gallery.divergence.generator)
+    if sharp is None or sharp.weight == 0 or gallery.points.device.type != "cpu":
+        return False
+    bowl = sharp.function._bowl
+    if bowl is None:
+        return True
+    if gallery.side == "left":  # the lists do not know how far items of other pieces are
+        return False
+    sample = gallery.sample[:512]
+    across = BregmanDivergence(bowl).pairwise(sample).mean()
+    return bool(sharp.weight * across <= SMALL_BOWL * gallery.divergence.pairwise(sample).mean())
+
+
+class PieceEngine:
+    """Lists of the items of each piece, visited in the order of the pieces' divergences.
+
+    On the right side D(q, x) is the largest piece at q less the piece that is active at x, a matter of the list alone,
+    and squared Euclidean distance decides within it. On the left side D(x, q) = 0 for the items of the piece that is
+    active at q; where they are too few, inner products find the others.
+    """
+
+    name = "lists of pieces"
+
+    def __init__(self, gallery: Gallery, pieces: Tensor, rows: Tensor, flat: FlatEngine | None = None) -> None:
+        self.gallery, self._flat = gallery, flat
+        self._sharp = _expect_sharp(gallery)
+        bowl = self._sharp.function._bowl
+        weights = torch.zeros(0) if bowl is None or bowl._weights is None else bowl._weights
+        self._bowl = self._sharp.weight * weights.double()
+        self._lock = threading.Lock()
+        order = pieces.argsort(stable=True)
+        self._listed, sizes = torch.unique_consecutive(pieces[order], return_counts=True)
+        self._starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        self._members = rows[order]
+        self._points, self._ids = _columns(gallery.points, self._members), gallery.ids[self._members]
+
+    @classmethod
+    def of(cls, gallery: Gallery) -> PieceEngine:
+        """The engine for these items."""
+        return cls(gallery, *_memberships(gallery, gallery.points))
+
+    def extended(self, gallery: Gallery) -> PieceEngine:
+        """With the items that the gallery has more than before."""
+        first = len(self.gallery)
+        pieces, rows = _memberships(gallery, gallery.points[first:])
+        flat = None if self._flat is None else self._flat.extended(gallery)
+        return PieceEngine(gallery, torch.cat([self._pieces(), pieces]), torch.cat([self._members, rows + first]), flat)
+
+    def kept(self, gallery: Gallery, rows: Tensor) -> PieceEngine:
+        """With some of the rows, which are the gallery now."""
+        place = torch.full((len(self.gallery),), -1)
+        place[rows] = torch.arange(len(rows))
+        there = place[self._members]
+        flat = None if self._flat is None else self._flat.kept(gallery, rows)
+        return PieceEngine(gallery, self._pieces()[there >= 0], there[there >= 0], flat)
+
+    def _pieces(self) -> Tensor:
+        """The pieces of the members."""
+        return self._listed.repeat_interleave(self._starts.diff())
+
+    @property
+    def nbytes(self) -> int:
+        """Memory beside that of the gallery."""
+        own = sum(part.nbytes for part in (self._listed, self._starts, self._members, self._points, self._ids))
+        return own + (0 if self._flat is None else self._flat.nbytes)
+
+    def batch_size(self, k: int) -> int:
+        """How many queries to give at once."""
+        return max(1, min(4096, GATHERED // max(k, self._sharp.function.n_pieces)))
+
+    def search(self, points: Tensor, k: int) -> Found:
+        """The k nearest items of each query, (m, k)."""
+        from bregnet.retrieval.compiled_pieces import walk  # numba is slow to import
+
+        queries = points.double()
+        gaps, ties = self._gaps(queries)
+        order = gaps.argmin(1).argsort()  # queries that visit the same list find it in the cache
+        asked = (gaps[order], ties[order], queries[order])
+        lists = (self._starts, self._members, self._points, self._ids, self._bowl)
+        values, rows = queries.new_empty(len(queries), k), torch.empty(len(queries), k, dtype=torch.int64)
+        counts = torch.empty(len(queries), dtype=torch.int64)
+
+        def answer(part: slice) -> None:
+            parts = [[each[part].numpy() for each in group] for group in (asked, (values, rows, counts))]
+            walk(*parts[0], *(each.numpy() for each in lists), *parts[1])
+
+        in_threads(answer, len(queries))
+        back = order.argsort()
+        found, counts = Found(values[back], rows[back]), counts[back]
+        short = (counts < k).nonzero()[:, 0]
+        if len(short):
+            found.divergences[short], found.rows[short] = self._by_products(queries[short], k)
+        return found
+
+    def within(self, points: Tensor, radii: Tensor) -> list[Found]:
+        """Items at most as far as the radius of each query, (m,)."""
+        if self.gallery.side == "left":
+            return self._products().within(points, radii)
+        queries = points.double()
+        gaps, ties = self._gaps(queries)
+        sizes = self._starts.diff()
+        out = []
+        for query, gap, radius, tie in zip(queries, gaps, radii, ties, strict=True):
+            near = gap <= radius + tie
+            rows = self._members[near.repeat_interleave(sizes)]
+            values = gap[near].repeat_interleave(sizes[near])
+            if len(self._bowl):
+                there = self.gallery.points[rows].double()
+                values = values + rounded((there - query).square() @ self._bowl)
+            found = Found(values[None], rows[None])
+            ranked = nearest_first(self.gallery, query[None], found, tie.expand_as(found.rows), len(rows))
+            kept = ranked.divergences[0] <= radius + tie
+            out.append(Found(ranked.divergences[0, kept], ranked.rows[0, kept]))
+        return out
+
+    def _gaps(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """Divergences of the lists' items less the bowl (m, n_lists), infinite if not known; and what is a tie (m,)."""
+        values = self._sharp.weight * self._sharp.function._piece_values(queries)
+        largest, active = values.max(1)
+        if self.gallery.side == "right":
+            gaps = largest[:, None] - values[:, self._listed]
+        else:
+            gaps = torch.where(active[:, None] == self._listed, 0.0, torch.inf).double()
+        return gaps, ULPS * values.abs().amax(1)
+
+    def _by_products(self, queries: Tensor, k: int) -> Found:
+        flat = self._products()
+        parts = [flat.search(part, k) for part in queries.split(flat.batch_size(k))]
+        divergences, rows = zip(*parts, strict=True)
+        return Found(torch.cat(divergences), torch.cat(rows))
+
+    def _products(self) -> FlatEngine:
+        """What finds the items that the lists do not know; made when it is first needed."""
+        with self._lock:
+            if self._flat is None:
+                self._flat = FlatEngine.of(self.gallery)
+            return self._flat
+
+
+def _memberships(gallery: Gallery, points: Tensor) -> tuple[Tensor, Tensor]:
+    """Pieces and rows of items: the active piece of each, or all that tie with it on the left side."""
+    function = _expect_sharp(gallery).function
+    # written in place: small results between large blocks that come and go scatter them over gigabytes
+    pieces, rows, first = torch.empty(len(points), dtype=torch.int64), torch.arange(len(points)), 0
+    others: list[tuple[Tensor, Tensor]] = []
+    for part in points.split(function._batch_size(points)):
+        values = function._piece_values(part.double())
+        active = torch.argmax(values, dim=1, out=pieces[first : first + len(part)])[:, None]
+        if gallery.side == "left":
+            tied = values >= values.gather(1, active) - ULPS * values.abs().amax(1, keepdim=True)
+            row, piece = tied.scatter_(1, active, value=False).nonzero(as_tuple=True)
+            others += [(piece, row + first)] if len(row) else []
+        first += len(part)
+    if not others:
+        return pieces, rows
+    more, at = zip(*others, strict=True)
+    return torch.cat([pieces, *more]), torch.cat([rows, *at])
+
+
+def _columns(points: Tensor, rows: Tensor) -> Tensor:
+    """Points of these rows as columns, (n_features, n_rows), some at a time."""
+    out = points.new_empty(points.shape[1], len(rows))
+    step = max(1, GATHERED // max(1, points.shape[1]))
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        out[:, part] = points[rows[part]].T
+    return out
+
+
+def _expect_sharp(gallery: Gallery) -> Sharp:
+    sharp = sharp_part(gallery.divergence.generator)
+    if sharp is None:
+        raise ValueError(f"lists of pieces need a MaxAffine without temperature, got {gallery.divergence.generator!r}")
+    return sharp

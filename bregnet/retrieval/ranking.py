@@ -1,0 +1,213 @@
+"""Ranking the items of a collection by a Bregman divergence as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from bregnet._core import validation as check
+from bregnet._core.arrays import Array, to_numpy
+from bregnet.metrics import mean_average_precision
+from bregnet.retrieval.base import PRECISIONS, DivergenceSearcher
+from bregnet.retrieval.index import BregmanIndex
+
+BLOCK_ELEMENTS = 1 << 22  # divergences that are held at once
+
+
+class BregmanRanker(DivergenceSearcher):
+    """Ranks the items of a collection by their divergence from a query, nearest first.
+
+    Parameters
+    ----------
+    divergence : BregmanDivergence, Generator, str or learner, default=None
+        A divergence, its generator, its name as in :func:`bregnet.divergence`, or a learner such as
+        :class:`bregnet.PBDL` or a grid search over one, of which `fit` fits a clone to X and y. None is squared
+        Euclidean.
+    side : {"right", "left"}, default="right"
+        "right" ranks by D(query, item), "left" by D(item, query).
+    index : {"flat", "ivf"}, default="flat"
+        Kind of :class:`bregnet.BregmanIndex` that :meth:`rank` asks: "flat" is exact, "ivf" approximate and faster.
+    n_cells : int, default=None
+        Cells of kind "ivf"; about the square root of the number of items by default.
+    nprobe : int, default=8
+        Cells of kind "ivf" that are searched for a query: more are slower and find more. ``index_.nprobe`` changes it
+        without another fit.
+    device : str or torch.device, default="auto"
+        Where to search; "auto" takes CUDA when there is one.
+    random_state : int, RandomState or None, default=0
+        Seed of the cells of kind "ivf"; by default the same data give the same answers.
+
+    Attributes
+    ----------
+    divergence_ : BregmanDivergence
+    learner_ : estimator or None
+        The fitted learner, where the divergence was learned.
+    index_ : BregmanIndex
+        The items, by their row numbers.
+    classes_ : ndarray of shape (n_classes,)
+        The classes of the items, where `fit` had y.
+    n_samples_fit_ : int
+        Number of items.
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bregnet import BregmanRanker
+    >>> items = np.array([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]])
+    >>> ranker = BregmanRanker("kl").fit(items, ["even", "uneven", "uneven"])
+    >>> ids, divergences = ranker.rank([[0.6, 0.4]])
+    >>> ids
+    array([[0, 1, 2]])
+    >>> divergences.round(2)
+    array([[0.02, 0.31, 0.38]])
+    >>> ranker.score([[0.6, 0.4]], ["even"])
+    1.0
+    """
+
+    def __init__(
+        self,
+        divergence: Any = None,
+        *,
+        side: str = "right",
+        index: str = "flat",
+        n_cells: int | None = None,
+        nprobe: int = 8,
+        device: str | torch.device = "auto",
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
+        self.divergence = divergence
+        self.side = side
+        self.index = index
+        self.n_cells = n_cells
+        self.nprobe = nprobe
+        self.device = device
+        self.random_state = random_state
+
+    @check.all_or_nothing
+    def fit(self, X: Array, y: Array | None = None) -> BregmanRanker:
+        """Take the items, and learn the divergence where a learner was given.
+
+        Parameters
+        ----------
+        X : array of shape (n_items, n_features)
+        y : array of shape (n_items,), default=None
+            Class labels of the items, which a learner learns from and :meth:`score` needs.
+
+        Returns
+        -------
+        self : BregmanRanker
+
+        Examples
+        --------
+        >>> from bregnet import BregmanRanker
+        >>> BregmanRanker().fit([[0.0], [1.0]], ["a", "b"]).classes_
+        array(['a', 'b'], dtype='<U1')
+        """
+        self._check_parameters()
+        if y is None:
+            features, labels = check.validate_data(self, to_numpy(X, "X"), dtype=PRECISIONS), None
+        else:
+            features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=PRECISIONS)
+            check.class_labels(labels)
+        self._build(features, labels)
+        self.__dict__.pop("classes_", None)  # of an earlier fit
+        if labels is not None:
+            self.classes_, self._classes = np.unique(labels, return_inverse=True)
+        return self
+
+    def rank(self, Q: Array, k: int | None = None) -> tuple[Array, Array]:
+        """The items of each query, nearest first.
+
+        Parameters
+        ----------
+        Q : array of shape (n_queries, n_features)
+        k : int, default=None
+            How many of the nearest; all items by default.
+
+        Returns
+        -------
+        ids : array of shape (n_queries, k), int
+            Row numbers of the items: by divergence, then squared Euclidean distance, then number.
+        divergences : array of shape (n_queries, k), double precision
+            Torch tensors where Q is one, as the ids.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanRanker
+        >>> BregmanRanker().fit([[0.0], [1.0], [3.0]]).rank([[2.5]], k=2)
+        (array([[2, 1]]), array([[0.25, 2.25]]))
+        """
+        queries = self._queries("Q", Q)
+        divergences, ids = self.index_.search(queries, len(self.index_) if k is None else k)
+        return ids, divergences
+
+    def score(self, Q: Array, y: Array) -> float:
+        """Mean average precision: how near the items of a query's class are among all.
+
+        It is :func:`bregnet.metrics.mean_average_precision` of the divergences of :meth:`rank`, exact for
+        ``index="ivf"`` too: items at the same divergence share one place. Every item counts, so one that equals a query
+        helps or harms as any other.
+
+        Parameters
+        ----------
+        Q : array of shape (n_queries, n_features)
+        y : array of shape (n_queries,)
+            Class labels of the queries; items of the same class are relevant.
+
+        Returns
+        -------
+        score : float
+            Between 0 and 1. Queries of a class that no item has do not count.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanRanker
+        >>> ranker = BregmanRanker().fit([[0.0], [1.0], [3.0]], ["a", "b", "a"])
+        >>> round(ranker.score([[0.2]], ["a"]), 4)  # places 1 and 3: (1 + 2/3) / 2
+        0.8333
+        """
+        check_is_fitted(self, "index_")
+        if not hasattr(self, "classes_"):
+            raise ValueError("score needs the classes of the items, and fit was called without y")
+        if Q is None:
+            raise ValueError(f"Q must have shape (n_queries, {self.n_features_in_}), got None")
+        features, labels = check.validate_data(self, to_numpy(Q, "Q"), to_numpy(y, "y"), dtype=PRECISIONS, reset=False)
+        classes = _numbered(labels, self.classes_)
+        known = classes >= 0
+        if not known.any():
+            raise ValueError("y must have a class that the fitted items have, got none")
+        queries = self._queries("Q", torch.as_tensor(features[known]))
+        precisions = [
+            mean_average_precision(block, classes[known][rows, None] == self._classes[ids], per_query=True)
+            for rows, block, ids in self._ranked_blocks(queries)
+        ]
+        return float(np.concatenate(precisions).mean())
+
+    def _ranked_blocks(self, queries: Array) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Exact divergences and row numbers of all items, (n_rows, n_items), for some queries at a time.
+
+        They come from the index: it knows what rounding explains, and gives ties one value.
+        """
+        exact, n_items = self.index_, len(self.index_)
+        if exact.kind != "flat":
+            exact = BregmanIndex(self.divergence_, side=exact.side, device=exact.device)
+            exact.add(self._items, self.index_.ids)
+        step = max(1, BLOCK_ELEMENTS // n_items)
+        for start in range(0, len(queries), step):
+            rows = slice(start, start + step)
+            divergences, ids = exact.search(queries[rows], n_items, progress=False)
+            yield rows, to_numpy(divergences), to_numpy(ids)
+
+
+def _numbered(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """The place of each label among sorted classes, -1 where it is none of them."""
+    try:
+        places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+    except TypeError as error:
+        raise TypeError(f"y must hold labels such as those of fit, got an array where {error}") from error
+    return np.where(classes[places] == labels, places, -1)

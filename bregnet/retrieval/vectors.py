@@ -1,0 +1,180 @@
+"""Vectors of all items: in single precision for scans, and what double precision adds to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from bregnet.retrieval.items import GATHERED, Found, Gallery, GrowingRows, nearest_first
+from bregnet.retrieval.lift import Lift, Queries
+
+CANDIDATES = 4  # for each item that is asked for
+LEAST_CANDIDATES = 32
+LIFTED = 1 << 16  # items lifted at once
+LONGEST = 1e6  # vectors are about as long as 1; beyond, they are scaled anew, lest single precision overflow
+SINGLE = 2.0**-24  # relative rounding of single precision
+MOST_OUTLIERS, FAR_LONGER = 64, 4.0  # vectors that are ranked always, and how much longer than the others they are
+LOST = 1e-4  # divergences below this share of the scale have lost digits as inner products, and are computed again
+NEAR = 1e-12  # so are those that differ by less than this share of it
+DOUBLE = 2.0**-53  # relative rounding of double precision; that of a coarse and a fine part is 32 times as much
+
+
+class Vectors:
+    """The lifted items of a gallery, as sums of two numbers of single precision.
+
+    Parameters
+    ----------
+    gallery : Gallery
+    lift : Lift
+    coarse, fine : Tensor of shape (n_items, n_features + 1)
+        Single precision, and what is to be added for double precision.
+
+    Attributes
+    ----------
+    long : Tensor of shape (n_long,)
+        Rows of the few vectors that are much longer than the others. The bound on the rounding is for the others, or
+        it would be useless for them, so these are always ranked.
+    """
+
+    def __init__(
+        self, gallery: Gallery, lift: Lift, coarse: Tensor, fine: Tensor, *, rows: GrowingRows | None = None
+    ) -> None:
+        self.gallery, self.lift, self.coarse, self.fine = gallery, lift, coarse, fine
+        self._rows = GrowingRows(coarse, fine) if rows is None else rows  # with room for more
+        self.long, self._longest = _outliers(coarse.norm(dim=1))
+
+    @classmethod
+    def of(cls, gallery: Gallery) -> Vectors:
+        """The vectors of all items."""
+        lift = Lift.of(gallery)
+        coarse, fine, longest = _lifted(lift, gallery.points)
+        if longest > LONGEST:
+            lift = lift.rescaled(longest)
+            coarse, fine, _ = _lifted(lift, gallery.points)
+        return cls(gallery, lift, coarse, fine)
+
+    def extended(self, gallery: Gallery) -> Vectors:
+        """With the items that the gallery has more than before."""
+        coarse, fine, longest = _lifted(self.lift, gallery.points[len(self.gallery) :])
+        if longest > LONGEST:
+            return Vectors.of(gallery)
+        rows = self._rows.extended(len(self.coarse), coarse, fine)
+        return Vectors(gallery, self.lift, *rows.tensors, rows=rows)
+
+    def kept(self, gallery: Gallery, rows: Tensor) -> Vectors:
+        """Those of some rows, which are the gallery now."""
+        return Vectors(gallery, self.lift, self.coarse[rows], self.fine[rows])
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector."""
+        return self.coarse.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the vectors."""
+        return self.coarse.nbytes + self.fine.nbytes
+
+    def n_candidates(self, k: int) -> int:
+        """How many items to rank for k."""
+        return min(len(self.gallery), max(CANDIDATES * k, LEAST_CANDIDATES))
+
+    def batch_size(self, k: int) -> int:
+        """How many queries to rank items for at once."""
+        return max(1, min(4096, GATHERED // (self.n_candidates(k) * self.width)))
+
+    def least_score(self, queries: Queries, divergences: Tensor) -> Tensor:
+        """An item at most so far from a query has at least this inner product in single precision, (m,)."""
+        rounding = 1.01 * (self.width + 3) * SINGLE * self._longest
+        return (queries.offsets - divergences - NEAR * queries.scale) / queries.reach - rounding
+
+    def ranked(self, queries: Queries, rows: Tensor, k: int) -> Found:
+        """The k nearest of the items in `rows` (m, c), in order; -1 among the rows stands for no item."""
+        there = rows.clamp_min(0)
+        values = torch.where(rows < 0, torch.inf, self._products(queries, there))
+        ordered, order = values.sort(dim=1)
+        near = ordered.diff(dim=1) <= NEAR * queries.scale[:, None]
+        doubtful = ordered <= LOST * queries.scale[:, None]
+        doubtful[:, 1:] |= near
+        doubtful[:, :-1] |= near
+        doubtful &= self._may_be_among(queries, ordered, there.gather(1, order), k)
+        at = torch.zeros_like(doubtful).scatter_(1, order, doubtful).nonzero(as_tuple=True)
+        ties = torch.zeros_like(values)
+        values[at], ties[at] = self.gallery.paired(queries.points[at[0]], there[at])
+        return nearest_first(self.gallery, queries.points, Found(values, there), ties, k)
+
+    def completed(
+        self, queries: Queries, found: Found, worst: Tensor, rows_above: Callable[[int, float], Tensor]
+    ) -> Found:
+        """The items found (m, k), with those that single precision may have missed.
+
+        `worst` (m,) is the least inner product of the candidates. Where an item below it might belong to the answer,
+        as with many ties, `rows_above` gives all that might for the query of a number, and these are ranked.
+        """
+        least = self.least_score(queries, found.divergences[:, -1])
+        for number in (worst.double() >= least).nonzero()[:, 0].tolist():
+            rows = rows_above(number, float(least[number]))
+            again = self.ranked(queries[number : number + 1], rows[None], found.rows.shape[1])
+            found.divergences[number], found.rows[number] = again.divergences[0], again.rows[0]
+        return found
+
+    def within(self, queries: Queries, radii: Tensor, rows_above: Callable[[int, float], Tensor]) -> list[Found]:
+        """Items at most as far as the radius of each query, (m,), in order; `rows_above` gives all that might be."""
+        least = self.least_score(queries, radii)
+        out = []
+        for number, radius in enumerate(radii):
+            query = queries[number : number + 1]
+            rows = rows_above(number, float(least[number]))
+            found = self.ranked(query, rows[None], len(rows))
+            kept = found.divergences[0] <= radius + 0.01 * NEAR * query.scale
+            out.append(Found(found.divergences[0, kept], found.rows[0, kept]))
+        return out
+
+    def _may_be_among(self, queries: Queries, ordered: Tensor, rows: Tensor, k: int) -> Tensor:
+        """Whether the items in `rows` (m, c), of ordered inner products, might be among the k nearest, (m, c).
+
+        Those that rounding cannot bring there need no other digits: of a cold function thousands have lost them.
+        """
+        rounding = (self.width + 32) * DOUBLE * queries.reach * (self._longest + self.lift.cancelled(self._longest))
+        margin = 4 * NEAR * queries.scale + 2 * rounding
+        may_be = ordered <= ordered[:, k - 1 : k] + margin[:, None]
+        return may_be | torch.isin(rows, self.long) if len(self.long) else may_be
+
+    def _products(self, queries: Queries, rows: Tensor) -> Tensor:
+        """Divergences of the queries and the items in `rows` (m, c), from inner products in double precision."""
+        step = max(1, GATHERED // max(1, rows.shape[1] * self.width))
+        parts = zip(queries.vectors.split(step), rows.split(step), strict=True)
+        dots = [torch.bmm(self._precise(there), vectors[:, :, None])[:, :, 0] for vectors, there in parts]
+        return (queries.offsets[:, None] - queries.reach[:, None] * torch.cat(dots)).clamp_min_(0)
+
+    def _precise(self, rows: Tensor) -> Tensor:
+        return self.coarse[rows].double().add_(self.fine[rows])
+
+
+def _lifted(lift: Lift, points: Tensor) -> tuple[Tensor, Tensor, float]:
+    """Vectors of points, some at a time: in single precision, what is missing to double, and their largest entry."""
+    shape = len(points), points.shape[1] + 1
+    coarse, fine = (torch.empty(shape, dtype=torch.float32, device=points.device) for _ in range(2))
+    largest = 0.0
+    for start in range(0, len(points), LIFTED):
+        part = slice(start, start + LIFTED)
+        vectors = lift.items(points[part])
+        largest = max(largest, float(vectors.abs().max()))
+        coarse[part] = vectors
+        fine[part] = vectors - coarse[part]
+    return coarse, fine, largest
+
+
+def _outliers(lengths: Tensor) -> tuple[Tensor, float]:
+    """Rows of a few vectors much longer than the others, if there are any, and the longest of the others."""
+    longest = float(lengths.max())
+    count = min(MOST_OUTLIERS, len(lengths) // 100)
+    if count:
+        sizes, rows = lengths.topk(count + 1)
+        others = float(sizes[-1])
+        if longest > FAR_LONGER * others:
+            apart = sizes > FAR_LONGER * others
+            return rows[apart], float(sizes[int(apart.sum())])
+    return torch.empty(0, dtype=torch.int64, device=lengths.device), longest

@@ -1,0 +1,5 @@
+"""Choosing the parameters of learners by cross-validation."""
+
+from bregnet.selection.estimators import PBDLCV, ConvexRegressorCV, DCRegressorCV
+
+__all__ = ["PBDLCV", "ConvexRegressorCV", "DCRegressorCV"]

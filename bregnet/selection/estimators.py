@@ -1,0 +1,526 @@
+"""Choosing alpha, and temperature with it, by cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.metrics import get_scorer
+from sklearn.utils import Tags
+
+from bregnet._core import validation as check
+from bregnet._core.arrays import Array, to_numpy
+from bregnet.divergences import Generator
+from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
+from bregnet.learners.base import SolverEstimator
+from bregnet.learners.pbdl import LearnedPairs
+from bregnet.learners.regressors import FunctionRegressor
+from bregnet.metrics import mean_average_precision, retrieval_auc
+from bregnet.retrieval import BregmanKNeighborsClassifier
+from bregnet.selection.base import SearchCV, fitted_as
+from bregnet.selection.members import Member, drawn, weighted
+from bregnet.selection.path import Split, side_by_side
+
+
+@dataclass(frozen=True)
+class _Predictions:
+    """Scores of a regressor by a scorer of scikit-learn."""
+
+    scorer: Callable[[Any, np.ndarray, np.ndarray], float]
+    X: np.ndarray
+    y: np.ndarray
+
+    def __call__(self, seen: Any, split: Split) -> float:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # huge targets: no score, and no noise
+            score = self.scorer(seen, self.X[split.test], self.y[split.test])
+        if not isinstance(score, Real):
+            raise TypeError(f"scoring must give a number, got {score!r}")
+        return float(score) if np.isfinite(score) else np.nan
+
+
+class _RegressorCV(FunctionRegressor, SearchCV):
+    """Search for a regressor; what it predicts may be the mean of several fits."""
+
+    scoring: Any
+    ensemble: bool
+    n_estimators: int
+    max_features: float | int
+
+    def __init__(
+        self,
+        alphas: Sequence[float] | None = None,
+        *,
+        cv: Any = None,
+        refinements: int = 2,
+        temperatures: Sequence[float] = (0.0, 0.1),
+        scoring: Any = None,
+        early_stopping: bool = True,
+        one_standard_error: bool = False,
+        ensemble: bool = False,
+        n_estimators: int = 1,
+        max_features: float | int = 1.0,
+        n_jobs: int | None = None,
+        n_pieces: int | str | None = "auto",
+        clip: bool = False,
+        standardize: bool = True,
+        tol: float = 1e-2,
+        max_iter: int = 5000,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.alphas = alphas
+        self.cv = cv
+        self.refinements = refinements
+        self.temperatures = temperatures
+        self.scoring = scoring
+        self.early_stopping = early_stopping
+        self.one_standard_error = one_standard_error
+        self.ensemble = ensemble
+        self.n_estimators = n_estimators
+        self.max_features = max_features
+        self.n_jobs = n_jobs
+        self.n_pieces = n_pieces
+        self.clip = clip
+        self.standardize = standardize
+        self.tol = tol
+        self.max_iter = max_iter
+        self.device = device
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _members(self, estimator: SolverEstimator, X: np.ndarray) -> tuple[Member, ...]:
+        n_rows, n_features = X.shape
+        n_members = check.integer_at_least("n_estimators", self.n_estimators, 1)
+        n_columns = check.number_of_features("max_features", self.max_features, n_features)
+        if n_columns == n_features and (n_members == 1 or estimator._has_own_pieces(n_rows)):
+            return (Member(),)  # with a piece per point and all features, several would be the same
+        if n_columns < n_features:
+            check.monotone_signs(getattr(self, "monotone", None), n_features)
+        assert isinstance(estimator.random_state, Integral)
+        return drawn(n_members, n_columns, n_features, int(estimator.random_state))
+
+    @property
+    def _relative(self) -> bool:  # type: ignore[override]
+        return self.scoring not in (None, "r2")
+
+    def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
+        return _Predictions(get_scorer("r2" if self.scoring is None else self.scoring), X, y)
+
+    @check.all_or_nothing
+    def fit(self, X: Array, y: Array, groups: Array | None = None) -> Any:
+        """Choose alpha and temperature, then fit all rows with them.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        groups : array of shape (n_samples,), default=None
+            For a splitter that needs them, such as ``GroupKFold``.
+
+        Returns
+        -------
+        self : estimator
+        """
+        features, targets = check.validate_data(
+            self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64, y_numeric=True
+        )
+        ensemble = check.boolean("ensemble", self.ensemble)
+        plan, splits, best, whole = self._choose(features, targets.astype(np.float64), groups)
+        function = whole.function_
+        if ensemble:
+            tasks = [(plan, best, split.train) for split in splits]
+            others = [f.function_ for f in side_by_side(fitted_as, tasks, self.n_jobs)]
+            function = weighted([function, *others], [0.5] + [0.5 / len(others)] * len(others))
+        self.function_, self.target_range_ = function, self.best_estimator_.target_range_
+        return self
+
+
+class ConvexRegressorCV(_RegressorCV):
+    """Convex regression with alpha, and a temperature, chosen by cross-validation.
+
+    A coarse grid of alphas, then rounds around the best (paper, section 5.2). With `early_stopping` also the number of
+    iterations is chosen: fits from rest that end early predict better on noisy data, and cost less.
+
+    Parameters
+    ----------
+    alphas : sequence of float, default=None
+        The coarse grid; None is 1, 0.1, 0.01, 0.001, 0.0001.
+    cv : int, splitter or iterable of (train, test), default=None
+        Folds; None is five of consecutive rows. ``KFold(5, shuffle=True)`` where the order of rows means nothing.
+    refinements : int, default=2
+        Rounds after the coarse grid, at most: each tries the alphas half-way, in ratio, to the neighbours of the best.
+        A round that does not raise the score by 0.001 is the last.
+    temperatures : sequence of float, default=(0.0, 0.1)
+        Smoothings to choose from; they cost no fits.
+    scoring : str or callable, default=None
+        A scorer of scikit-learn, or its name; None is R^2.
+    early_stopping : bool, default=True
+        End fits when the score on held-out rows does not rise by 0.001 (of its size, with a `scoring` of your own) any
+        more, and choose the number of iterations
+        that is best on average. Otherwise fits run to `tol`, each from where that of the next larger alpha ended.
+    one_standard_error : bool, default=False
+        Take the largest alpha whose score is within a standard error of the best.
+    ensemble : bool, default=False
+        Predict the mean of the fit to all rows and of the mean of those that leave a fold out. It varies less: better
+        on noisy data, a little worse on clean data.
+    n_estimators : int, default=1
+        Fits whose mean is scored and predicted, each with cells of its own. With a piece per point there are no cells,
+        and unless `max_features` sets them apart one fit is made. With early stopping, fits end by their own score
+        while parameters are chosen, and together afterwards.
+    max_features : float or int, default=1.0
+        Share (rounded to a whole number of features), or number, of the features that each fit sees, drawn at random.
+        Fits to fewer features are worse alone, and may be better on average where many features say a little each.
+    n_jobs : int, default=None
+        Fits at the same time, by joblib and so on any of its backends; their threads share the cores.
+    monotone : array-like of shape (n_features,) or int, default=None
+    n_pieces : int, "auto" or None, default="auto"
+    clip : bool, default=False
+    standardize : bool, default=True
+    tol : float, default=0.01
+    max_iter : int, default=5000
+    device : str or torch.device, default="auto"
+        As in :class:`ConvexRegressor`.
+    verbose : int, default=0
+        1 shows a progress bar over the fits.
+    random_state : int, RandomState or None, default=None
+        Seed of the cells, and of the features that are drawn.
+
+    Attributes
+    ----------
+    alpha_, temperature_ : float
+        What was chosen.
+    best_score_ : float
+        Its mean score.
+    best_estimator_ : ConvexRegressor
+        Fitted to all rows with it; of several fits the one with the largest gap.
+    function_ : MaxAffine or GeneratorSum
+        What is predicted.
+    cv_results_ : dict of arrays
+        A row for each alpha and temperature, as in ``GridSearchCV``; also the iterations (`n_iter`), certified gaps
+        (with early stopping from quick bounds, so large) and times.
+    best_index_, n_splits_, n_fits_ : int
+    target_range_, feature_bounds_, result_, gap_, n_iter_
+        Those of `best_estimator_`; of several fits `feature_bounds_` is the mean. A fit that ends early has a larger
+        gap: it says how far the program was solved.
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.model_selection import KFold
+    >>> from bregnet import ConvexRegressorCV
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (60, 2))
+    >>> y = np.square(X).sum(1) + 0.05 * rng.standard_normal(60)
+    >>> model = ConvexRegressorCV([0.1, 0.01], cv=KFold(3, shuffle=True, random_state=0), refinements=0).fit(X, y)
+    >>> model.alpha_, model.score(X, y) > 0.9
+    (0.01, True)
+    """
+
+    _searched = ConvexRegressor
+
+    def __init__(
+        self,
+        alphas: Sequence[float] | None = None,
+        *,
+        cv: Any = None,
+        refinements: int = 2,
+        temperatures: Sequence[float] = (0.0, 0.1),
+        scoring: Any = None,
+        early_stopping: bool = True,
+        one_standard_error: bool = False,
+        ensemble: bool = False,
+        n_estimators: int = 1,
+        max_features: float | int = 1.0,
+        n_jobs: int | None = None,
+        monotone: Any = None,
+        n_pieces: int | str | None = "auto",
+        clip: bool = False,
+        standardize: bool = True,
+        tol: float = 1e-2,
+        max_iter: int = 5000,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            alphas,
+            cv=cv,
+            refinements=refinements,
+            temperatures=temperatures,
+            scoring=scoring,
+            early_stopping=early_stopping,
+            one_standard_error=one_standard_error,
+            ensemble=ensemble,
+            n_estimators=n_estimators,
+            max_features=max_features,
+            n_jobs=n_jobs,
+            n_pieces=n_pieces,
+            clip=clip,
+            standardize=standardize,
+            tol=tol,
+            max_iter=max_iter,
+            device=device,
+            verbose=verbose,
+            random_state=random_state,
+        )
+        self.monotone = monotone
+
+
+class DCRegressorCV(_RegressorCV):
+    """Difference-of-convex regression with alpha, and a temperature, chosen by cross-validation.
+
+    As :class:`ConvexRegressorCV`, without `monotone`.
+
+    Parameters
+    ----------
+    alphas : sequence of float, default=None
+        The coarse grid; None is 1, 0.1, 0.01, 0.001, 0.0001.
+    cv : int, splitter or iterable of (train, test), default=None
+        Folds; None is five of consecutive rows.
+    refinements : int, default=2
+        Rounds around the best after the coarse grid, at most.
+    temperatures : sequence of float, default=(0.0, 0.1)
+        Smoothings to choose from.
+    scoring : str or callable, default=None
+        A scorer of scikit-learn, or its name; None is R^2.
+    early_stopping : bool, default=True
+        Choose the number of iterations, too.
+    one_standard_error : bool, default=False
+        Take the largest alpha whose score is within a standard error of the best.
+    ensemble : bool, default=False
+        Predict the mean of the fit to all rows and those that leave a fold out.
+    n_estimators : int, default=1
+        Fits whose mean is scored and predicted, each with cells of its own; one where every point has its own piece,
+        unless `max_features` sets them apart.
+    max_features : float or int, default=1.0
+        Share, or number, of the features that each fit sees, drawn at random.
+    n_jobs : int, default=None
+        Fits at the same time.
+    n_pieces : int, "auto" or None, default="auto"
+    clip : bool, default=False
+    standardize : bool, default=True
+    tol : float, default=0.01
+    max_iter : int, default=5000
+    device : str or torch.device, default="auto"
+        As in :class:`DCRegressor`.
+    verbose : int, default=0
+        1 shows a progress bar over the fits.
+    random_state : int, RandomState or None, default=None
+        Seed of the cells, and of the features that are drawn.
+
+    Attributes
+    ----------
+    alpha_, temperature_, best_score_ : float
+    best_estimator_ : DCRegressor
+        Of several fits the one with the largest gap.
+    function_ : DifferenceOfConvex
+    cv_results_ : dict of arrays
+    best_index_, n_splits_, n_fits_ : int
+    target_range_, feature_bounds_, result_, gap_, n_iter_
+        Those of `best_estimator_`; of several fits `feature_bounds_` is the mean.
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.model_selection import KFold
+    >>> from bregnet import DCRegressorCV
+    >>> X = np.linspace(-3, 3, 60)[:, None]
+    >>> folds = KFold(3, shuffle=True, random_state=0)
+    >>> model = DCRegressorCV([0.1, 0.001], cv=folds, refinements=0).fit(X, np.sin(X[:, 0]))
+    >>> model.alpha_, model.best_score_ > 0.95
+    (0.001, True)
+    """
+
+    _searched = DCRegressor
+
+
+@dataclass(frozen=True)
+class _Retrieval:
+    """Scores of a learned divergence: each held-out row is a query against the training rows of its fold."""
+
+    kind: str
+    n_neighbors: int
+    X: np.ndarray
+    y: np.ndarray
+
+    def __call__(self, seen: Any, split: Split) -> float:
+        items, queries = self.X[split.train], self.X[split.test]
+        labels, wanted = self.y[split.train], self.y[split.test]
+        if self.kind == "accuracy":
+            model = BregmanKNeighborsClassifier(seen.divergence_, min(self.n_neighbors, len(items)))
+            return float(model.fit(items, labels).score(queries, wanted))
+        divergences = np.asarray(seen.divergence_.pairwise(queries, items))
+        metric = mean_average_precision if self.kind == "map" else retrieval_auc
+        return metric(divergences, wanted[:, None] == labels)
+
+
+class PBDLCV(LearnedPairs, SearchCV):
+    """A divergence learned from labels, with alpha and temperature chosen by cross-validation.
+
+    Every held-out row is a query against the training rows of its fold. Otherwise as :class:`ConvexRegressorCV`.
+
+    Parameters
+    ----------
+    alphas : sequence of float, default=None
+        The coarse grid; None is 1, 0.1, 0.01, 0.001, 0.0001.
+    cv : int, splitter or iterable of (train, test), default=None
+        Folds; None is five with the classes in the same shares.
+    refinements : int, default=2
+        Rounds around the best after the coarse grid, at most.
+    temperatures : sequence of float, default=(0.0, 0.1, 0.3, 1.0)
+        Smoothings to choose from; they cost no fits.
+    scoring : {"map", "accuracy", "auc"}, default="map"
+        Mean average precision, accuracy of `n_neighbors` nearest neighbours, or the area under the ROC curve.
+    n_neighbors : int, default=5
+        For "accuracy".
+    early_stopping : bool, default=True
+        End fits when the score on held-out rows does not rise by 0.001 any more.
+    one_standard_error : bool, default=False
+        Take the largest alpha whose score is within a standard error of the best.
+    n_jobs : int, default=None
+        Fits at the same time.
+    n_pieces : int, "auto" or None, default="auto"
+    balanced : bool, default=True
+    strictness : float, default=0.0
+    companion : None, "within", "nca" or Generator, default=None
+    companion_weight : float, default=1.0
+    standardize : bool, default=True
+    tol : float, default=0.01
+    max_iter : int, default=5000
+    device : str or torch.device, default="auto"
+        As in :class:`PBDL`.
+    verbose : int, default=0
+        1 shows a progress bar over the fits.
+    random_state : int, RandomState or None, default=None
+        As in :class:`PBDL`.
+
+    Attributes
+    ----------
+    alpha_, temperature_, best_score_ : float
+    best_estimator_ : PBDL
+    function_ : MaxAffine
+    divergence_ : BregmanDivergence
+    threshold_ : float
+    classes_ : ndarray
+    cv_results_ : dict of arrays
+    best_index_, n_splits_, n_fits_ : int
+    feature_bounds_, result_, gap_, n_iter_
+        Those of `best_estimator_`.
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bregnet import PBDLCV
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = PBDLCV([0.1, 0.01], cv=3, refinements=0, scoring="accuracy").fit(X, y)
+    >>> model.best_score_ > 0.9
+    True
+    >>> model.divergence_.pairwise(X[:2], X[-3:]).shape
+    (2, 3)
+    """
+
+    _searched = PBDL
+    _classes = True
+
+    def __init__(
+        self,
+        alphas: Sequence[float] | None = None,
+        *,
+        cv: Any = None,
+        refinements: int = 2,
+        temperatures: Sequence[float] = (0.0, 0.1, 0.3, 1.0),
+        scoring: str = "map",
+        n_neighbors: int = 5,
+        early_stopping: bool = True,
+        one_standard_error: bool = False,
+        n_jobs: int | None = None,
+        n_pieces: int | str | None = "auto",
+        balanced: bool = True,
+        strictness: float = 0.0,
+        companion: str | Generator | None = None,
+        companion_weight: float = 1.0,
+        standardize: bool = True,
+        tol: float = 1e-2,
+        max_iter: int = 5000,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.alphas = alphas
+        self.cv = cv
+        self.refinements = refinements
+        self.temperatures = temperatures
+        self.scoring = scoring
+        self.n_neighbors = n_neighbors
+        self.early_stopping = early_stopping
+        self.one_standard_error = one_standard_error
+        self.n_jobs = n_jobs
+        self.n_pieces = n_pieces
+        self.balanced = balanced
+        self.strictness = strictness
+        self.companion = companion
+        self.companion_weight = companion_weight
+        self.standardize = standardize
+        self.tol = tol
+        self.max_iter = max_iter
+        self.device = device
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
+        kind = check.one_of("scoring", self.scoring, ("map", "accuracy", "auc"))
+        return _Retrieval(kind, check.integer_at_least("n_neighbors", self.n_neighbors, 1), X, y)
+
+    @check.all_or_nothing
+    def fit(self, X: Array, y: Array, groups: Array | None = None) -> PBDLCV:
+        """Choose alpha and temperature, then learn from all rows with them.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+            Class labels.
+        groups : array of shape (n_samples,), default=None
+            For a splitter that needs them, such as ``StratifiedGroupKFold``.
+
+        Returns
+        -------
+        self : PBDLCV
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> from bregnet import PBDLCV
+        >>> X, y = load_wine(return_X_y=True)
+        >>> PBDLCV([0.01], cv=3, temperatures=[0.0, 0.3], n_pieces=10).fit(X, y).alpha_
+        0.01
+        """
+        features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64)
+        check.class_labels(labels)
+        if len(np.unique(labels)) < 2:
+            raise ValueError("y must have at least 2 classes, got 1 class")
+        self._choose(features, labels, groups)
+        best = self.best_estimator_
+        self.function_, self.divergence_, self.threshold_ = best.function_, best.divergence_, best.threshold_
+        self.classes_ = best.classes_
+        return self
+
+    def _check_split(self, split: Split, y: np.ndarray, number: int) -> None:
+        known = np.unique(y[split.train])
+        if len(known) < 2:
+            raise ValueError(f"cv must leave at least 2 classes in the training part, got {known} in fold {number}")
+        if not np.isin(y[split.test], known).any():
+            raise ValueError(f"cv must leave a class of the test part in the training part, got none in fold {number}")

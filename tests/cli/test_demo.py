@@ -1,0 +1,79 @@
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.metrics import average_precision_score
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from bregnet.cli.demo import conclusion
+from tests.support.cli_runs import error_of, run
+
+
+def test_through_the_real_entry_point(tmp_path):
+    command = [sys.executable, "-m", "bregnet", "demo", "--data", "iris", "--report", "page.html"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    at = next(number for number, line in enumerate(lines) if "mAP" in line)
+    rows = {name: [float(each) for each in others] for name, *others in map(str.split, lines[at + 1 : at + 4])}
+    assert list(rows) == ["Euclid", "NCA", "PBDL"]
+
+    X, y = load_iris(return_X_y=True)
+    X, X_new, y, y_new = train_test_split(X, y, test_size=0.3, random_state=0, stratify=y)
+    euclid = make_pipeline(StandardScaler(), KNeighborsClassifier(5)).fit(X, y)
+    assert rows["Euclid"][0] == pytest.approx(euclid.score(X_new, y_new), abs=6e-4)
+    nca = make_pipeline(StandardScaler(), NeighborhoodComponentsAnalysis(random_state=0)).fit(X, y)
+    items, queries = nca.transform(X), nca.transform(X_new)
+    distances = np.square(queries[:, None] - items).sum(2)
+    precisions = [average_precision_score(y == own, -row) for own, row in zip(y_new, distances, strict=True)]
+    assert rows["NCA"][1] == pytest.approx(np.mean(precisions), abs=6e-4)
+    assert rows["PBDL"][1] > rows["Euclid"][1]
+
+    assert "certified gap" in done.stdout
+    assert "bregnet fit table.csv --target COLUMN" in done.stderr
+    assert "bregnet search model table.csv" in done.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
+    page = (tmp_path / "page.html").read_text()
+    assert "setosa" in page
+    assert "petal length" in page
+    assert re.findall(r"""(?:src|href)\s*=\s*["'](?!data:|#)[^"']*""", page) == []  # nothing is fetched
+
+
+def test_json(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written = []
+    monkeypatch.setattr("bregnet.cli.demo.write_report", lambda path, *_, **about: written.append((path, about)))
+    result = run("demo", "--data", "iris", "--seed", 1, "--json", "--quiet")
+    found = json.loads(result.stdout)
+    assert result.stderr == ""
+    assert (found["data"], found["rows"]) == ("iris", {"known": 105, "held_out": 45})
+    assert list(found["scores"]) == ["Euclid", "NCA", "PBDL"]
+    ((path, about),) = written
+    assert str(path) == found["report"] == "bregnet-demo.html"
+    assert about["comparison"]["PBDL"]["mAP"] == found["scores"]["PBDL"]["map"]
+    assert found["fit"]["gap"] <= found["fit"]["tol"]
+
+
+def test_the_report_must_have_a_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = error_of("demo", "--report", "no/page.html")
+    assert said == "error: the output must lie in a folder that exists, got no/page.html"
+
+
+def test_the_conclusion_says_what_the_numbers_say():
+    shown = {
+        "Euclid": {"accuracy": 0.95, "mAP": 0.8, "NMI": 0.5},
+        "NCA": {"accuracy": 0.9, "mAP": 0.85, "NMI": 0.4},
+        "PBDL": {"accuracy": 0.9, "mAP": 0.9, "NMI": 0.502},
+    }
+    assert " ".join(conclusion(shown, 100).split()) == (
+        "On 100 rows it has not seen, the learned divergence is ahead in mAP (0.900 against 0.850 of NCA); level in NMI"
+        " (0.502 against 0.500 of Euclid); behind in accuracy (0.900 against 0.950 of Euclid). This is one split of one"
+        " set."
+    )

@@ -1,0 +1,562 @@
+"""Searches for alpha against plain loops, and their parts by hand."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from joblib import parallel_config
+from sklearn.base import clone
+from sklearn.datasets import load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import r2_score
+from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from bregnet import (
+    PBDL,
+    PBDLCV,
+    BregmanKNeighborsClassifier,
+    Check,
+    ConvexRegressor,
+    ConvexRegressorCV,
+    DCRegressor,
+    DCRegressorCV,
+    MaxAffine,
+    load,
+    save,
+)
+from bregnet.metrics import mean_average_precision, retrieval_auc
+from bregnet.selection.members import Member, drawn
+from bregnet.selection.path import Plan, Row, Split, Track, Watcher, _joined, best_row, between, follow, rows_of
+from tests.support.selecting import some_slow
+
+FOLDS = KFold(3, shuffle=True, random_state=0)
+
+
+def bowl(n=60, d=2, noise=0.1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, d))
+    return X, np.square(X).sum(1) + noise * rng.standard_normal(n)
+
+
+def wave(n=80, noise=0.1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 2))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] + noise * rng.standard_normal(n)
+
+
+def plan_of(score=lambda seen, split: 0.0, temperatures=(0.0,), early_stopping=True, **options):
+    return Plan(ConvexRegressor(), np.zeros((2, 1)), np.zeros(2), score, temperatures, early_stopping, **options)
+
+
+NO_SPLIT = Split(np.arange(1), np.arange(1))
+
+
+def row(alpha, scores, temperature=0.0, n_iter=25):
+    return Row(alpha, temperature, n_iter, np.array(scores), 0.0, 0.0)
+
+
+@parametrize_with_checks(
+    [
+        ConvexRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50),
+        DCRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50, n_estimators=2, max_features=0.7),
+        PBDLCV([0.1, 0.01], cv=2, refinements=0),
+    ]
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few iterations are enough here
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+# the parts
+
+
+def test_half_way_to_the_neighbours_in_ratio():
+    assert between(0.1, [1.0, 0.1, 0.01]) == pytest.approx([np.sqrt(0.1), np.sqrt(0.001)])
+    assert between(1.0, [1.0, 0.1]) == pytest.approx([np.sqrt(10), np.sqrt(0.1)])
+    assert between(0.1, [1.0, 0.1]) == pytest.approx([np.sqrt(0.1), 0.1 / np.sqrt(10)])
+    assert between(0.1, [0.1]) == []
+
+
+def test_scores_stay_after_the_last_look():
+    track = Track((25, 50), np.array([[1.0], [2.0]]), 50, 0.0, 0.0)
+    assert track.at([10, 25, 49, 50, 500])[:, 0].tolist() == [1, 1, 1, 2, 2]
+
+
+def test_iterations_are_those_best_on_average():
+    tracks = [
+        Track((25, 50, 75), np.array([[0.1, 0.5], [0.9, 0.4], [0.2, 0.3]]), 75, 0.2, 1.0),
+        Track((25, 50), np.array([[0.3, 0.6], [0.4, 0.2]]), 50, 0.4, 3.0),
+    ]
+    plain, smooth = rows_of(0.01, tracks, plan_of(temperatures=(0.0, 0.1)))
+    assert (plain.n_iter, plain.scores.tolist()) == (50, [0.9, 0.4])
+    assert (smooth.n_iter, smooth.scores.tolist()) == (25, [0.5, 0.6])
+    assert plain.gap == pytest.approx(0.3)
+    assert plain.seconds == 2.0
+
+
+def test_best_row_and_ties():
+    rows = [row(0.1, [0.8, 0.8]), row(1.0, [0.7, 0.9], 0.1), row(1.0, [0.7, 0.9]), row(0.01, [0.5, 0.5])]
+    assert best_row(rows, False) is rows[2]
+
+
+def test_one_standard_error_by_hand():
+    best = row(0.01, [0.9, 0.8, 1.0])  # mean 0.9, standard error 0.1 / sqrt(3) = 0.0577
+    rows = [row(1.0, [0.8, 0.8, 0.8]), row(0.1, [0.85, 0.85, 0.85]), row(0.1, [0.84] * 3, 0.1), best]
+    assert best_row(rows, False) is best
+    assert best_row(rows, True) is rows[1]
+
+
+def test_watcher_ends_a_fit_whose_score_does_not_rise():
+    scores = iter([0.1, 0.5, 0.5004, 0.4])
+    watcher = Watcher(plan_of(lambda seen, split: next(scores)), NO_SPLIT, Member())
+    ends = [watcher(Check(i, -i, -i, 0.0), lambda t: None) for i in (50, 100, 180, 201)]
+    assert ends == [False, False, False, True]  # 1.5 * 100 + 50
+    assert watcher.iterations == [50, 100, 180, 201]
+
+
+def test_watcher_looks_only_at_what_is_new():
+    seen = []
+    watcher = Watcher(plan_of(lambda view, split: seen.append(view) or 0.0, (0.0, 0.1)), NO_SPLIT, Member())
+    for iteration, objective in ((25, 1.0), (50, 1.0), (75, 0.5)):
+        watcher(Check(iteration, objective, 0.0, 1.0), lambda t, i=iteration: (i, t))
+    assert seen == [(25, 0.0), (25, 0.1), (75, 0.0), (75, 0.1)]
+
+
+# against plain loops
+
+
+def standard_objective(model, X, y, alpha):
+    """Objective of a convex regressor for unit-variance features and targets, by its definition."""
+    slopes = model.function_.slopes * X.std(0) / y.std()
+    return np.mean((model.function_(X) - y) ** 2) / y.var() + alpha * np.abs(slopes).max(0).sum()
+
+
+def test_path_is_as_good_as_cold_fits_within_their_gaps():
+    X, y = bowl()
+    alphas = [0.3, 0.1, 0.03, 0.01]
+    split = Split(np.arange(len(X)), np.arange(0))
+    at = iter(alphas)
+    plan = Plan(ConvexRegressor(), X, y, lambda seen, _: standard_objective(seen, X, y, next(at)), (0.0,), False)
+    for alpha, track in zip(alphas, follow(plan, split, alphas), strict=True):
+        cold = ConvexRegressor(alpha).fit(X, y).result_
+        warm = track.scores[-1, 0]
+        assert track.gap <= 0.01
+        assert warm >= cold.dual_bound * (1 - 1e-9)
+        assert warm * (1 - track.gap) <= cold.objective * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("search", "estimator", "data"),
+    [(ConvexRegressorCV, ConvexRegressor, bowl()), (DCRegressorCV, DCRegressor, wave())],
+)
+def test_chosen_alpha_is_that_of_a_plain_loop(search, estimator, data):
+    X, y = data
+    alphas = [1.0, 0.1, 0.01, 0.0003]
+    means = []
+    for alpha in alphas:
+        fits = [(estimator(alpha).fit(X[train], y[train]), test) for train, test in FOLDS.split(X)]
+        means.append(np.mean([r2_score(y[test], fit.predict(X[test])) for fit, test in fits]))
+    model = search(alphas, cv=FOLDS, refinements=0, temperatures=[0.0], early_stopping=False).fit(X, y)
+    assert model.alpha_ == alphas[int(np.argmax(means))]
+    assert model.cv_results_["mean_test_score"] == pytest.approx(means, abs=0.01)
+    assert model.best_score_ == max(model.cv_results_["mean_test_score"])
+    assert model.gap_ <= 0.01
+    assert model.best_estimator_.alpha == model.alpha_
+
+
+@pytest.mark.parametrize("scoring", ["accuracy", "map", "auc"])
+def test_divergences_are_scored_as_by_hand(scoring):
+    X, y = load_wine(return_X_y=True)
+    folds = StratifiedKFold(2, shuffle=True, random_state=0)
+    options = {"n_pieces": 8, "random_state": 0, "tol": 0.1}
+    search = PBDLCV(
+        [0.1, 0.01], cv=folds, refinements=0, temperatures=[0.3], scoring=scoring, early_stopping=False, **options
+    ).fit(X, y)
+    scores = []
+    for train, test in folds.split(X, y):
+        learner = PBDL(0.1, temperature=0.3, **options).fit(X[train], y[train])  # the path starts with it
+        D = learner.divergence_.pairwise(X[test], X[train])
+        if scoring == "accuracy":
+            neighbours = KNeighborsClassifier(5, metric="precomputed").fit(np.zeros((len(train),) * 2), y[train])
+            scores.append(neighbours.score(D, y[test]))
+        else:
+            metric = mean_average_precision if scoring == "map" else retrieval_auc
+            scores.append(metric(D, y[test][:, None] == y[train]))
+    assert search.cv_results_["param_alpha"].tolist() == [0.1, 0.01]
+    found = [search.cv_results_[f"split{fold}_test_score"][0] for fold in range(2)]
+    assert found == pytest.approx(scores)
+
+
+def same_results(one, other):
+    for name, values in one.cv_results_.items():
+        if name not in ("params", "mean_fit_time"):
+            np.testing.assert_array_equal(values, other.cv_results_[name], err_msg=name)
+    assert one.alpha_ == other.alpha_
+
+
+@pytest.mark.parametrize("early_stopping", some_slow([True, False], always=[True]))
+def test_results_do_not_depend_on_the_number_of_jobs(early_stopping):
+    X, y = wave()
+    search = DCRegressorCV([0.1, 0.01], cv=FOLDS, early_stopping=early_stopping, refinements=1, ensemble=True)
+    alone = clone(search).fit(X, y)
+    together = clone(search).set_params(n_jobs=2).fit(X, y)
+    same_results(alone, together)
+    np.testing.assert_array_equal(alone.predict(X), together.predict(X))
+
+
+def test_threads_give_the_same_and_leave_torchs_setting_alone():
+    X, y = load_iris(return_X_y=True)
+    search = PBDLCV([0.1, 0.01], cv=3, refinements=0, n_pieces=6, random_state=0)
+    alone = clone(search).fit(X, y)
+    before = torch.get_num_threads()
+    with parallel_config("threading"):
+        same_results(alone, clone(search).set_params(n_jobs=2).fit(X, y))
+    assert torch.get_num_threads() == before
+
+
+# what the searches do
+
+
+def test_refinements_go_around_the_best_and_end_when_they_do_not_help():
+    X, y = wave()
+    model = DCRegressorCV([1.0, 0.01], cv=FOLDS, refinements=5, temperatures=[0.0]).fit(X, y)
+    tried = model.cv_results_["param_alpha"]
+    assert 2 < len(tried) < 12
+    assert sorted(tried, reverse=True) == tried.tolist()
+    assert 0.1 in np.round(tried, 12)
+    assert model.n_fits_ == 3 * len(tried)
+    assert model.cv_results_["rank_test_score"][model.best_index_] == 1
+
+
+def test_early_stopping_ends_the_last_fit_without_a_warning():
+    X, y = bowl(100, 4, noise=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        model = ConvexRegressorCV([0.001], cv=FOLDS, temperatures=[0.0]).fit(X, y)
+    assert model.n_iter_ == model.cv_results_["n_iter"][0]
+    assert model.result_.status.startswith("stopped early")
+    longer = ConvexRegressor(0.001).fit(X, y)
+    assert model.n_iter_ < longer.n_iter_
+    test, truth = bowl(500, 4, noise=0.0, seed=1)
+    assert model.score(test, truth) > longer.score(test, truth)  # it is what helps against noise
+
+
+def test_fit_that_runs_out_of_iterations_says_so():
+    X, y = wave()
+    search = DCRegressorCV([0.001], cv=FOLDS, early_stopping=False, max_iter=30)
+    with pytest.warns(ConvergenceWarning, match=r"DCRegressorCV: the fit with the best alpha not converged"):
+        search.fit(X, y)
+
+
+def test_ensemble_is_the_mean_of_all_rows_and_folds():
+    X, y = wave()
+    model = DCRegressorCV([0.01], cv=FOLDS, early_stopping=False, temperatures=[0.0], ensemble=True).fit(X, y)
+    folds = [DCRegressor(0.01).fit(X[train], y[train]).predict(X) for train, _ in FOLDS.split(X)]
+    expected = (DCRegressor(0.01).fit(X, y).predict(X) + np.mean(folds, 0)) / 2
+    np.testing.assert_allclose(model.predict(X), expected, rtol=1e-9, atol=1e-9)
+    at = torch.as_tensor(X)
+    np.testing.assert_allclose(model.predict(at).numpy(), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_members_are_scored_and_predict_by_their_mean():
+    X, y = wave()
+    X = np.column_stack([X, np.random.default_rng(1).standard_normal(len(X))])
+    options = {"n_pieces": 12, "clip": True}
+    search = DCRegressorCV(
+        [0.01], cv=FOLDS, early_stopping=False, temperatures=[0.1], n_estimators=3, max_features=2, **options
+    )
+    model = search.set_params(random_state=5).fit(X, y)
+    members = drawn(3, 2, 3, 5)
+    assert members[0].seed == 5
+    assert len({member.seed for member in members}) == 3
+    assert {len(member.columns) for member in members} == {2}
+
+    def plain(train):
+        fits = []
+        for seed, columns in members:
+            one = DCRegressor(0.01, temperature=0.1, random_state=seed, **options)
+            fits.append((one.fit(X[train][:, columns], y[train]), columns))
+        return fits
+
+    def mean(fits, rows):
+        values = np.mean([fit.function_(X[rows][:, columns]) for fit, columns in fits], axis=0)
+        return values.clip(*fits[0][0].target_range_)
+
+    for number, (train, test) in enumerate(FOLDS.split(X)):
+        found = model.cv_results_[f"split{number}_test_score"][0]
+        assert found == pytest.approx(r2_score(y[test], mean(plain(train), test)), abs=1e-9)
+    everything = plain(slice(None))
+    np.testing.assert_allclose(model.predict(X), mean(everything, slice(None)), atol=1e-9)
+    assert model.gap_ == max(fit.gap_ for fit, _ in everything)
+    bounds = np.zeros(3)
+    for fit, columns in everything:
+        bounds[columns] += fit.feature_bounds_ / 3
+    np.testing.assert_allclose(model.feature_bounds_, bounds)
+    assert model.n_fits_ == 9
+
+
+def test_members_that_have_ended_stay_as_they_were():
+    def constant(value):
+        model = ConvexRegressor()
+        model.function_, model.feature_bounds_ = MaxAffine([[0.0]], [value]), np.zeros(1)
+        return model
+
+    plan = plan_of(lambda seen, split: float(seen.function_(np.zeros((1, 1)))[0]), members=(Member(), Member(1)))
+    fits = []
+    for looks, values in (((25, 50), (1.0, 2.0)), ((50, 75, 100), (10.0, 20.0, 30.0))):
+        watcher = Watcher(plan, NO_SPLIT, Member())
+        for look, value in zip(looks, values, strict=True):
+            watcher(Check(look, -look, -look, 0.0), lambda temperature, value=value: constant(value))
+        scores = np.array(watcher.scores)
+        fits.append((Track(looks, scores, looks[-1], 0.01 * looks[0], 2.0), watcher))
+    joined = _joined(plan, NO_SPLIT, fits)
+    assert joined.iterations == (25, 50, 75, 100)
+    assert joined.scores[:, 0].tolist() == [5.5, 6.0, 11.0, 16.0]
+    assert (joined.n_iter, joined.gap, joined.seconds) == (100, 0.5, 4.0)
+
+
+def test_a_member_alone_does_not_use_the_other_features():
+    X, y = bowl(40, 3)
+    model = ConvexRegressorCV([0.01], cv=FOLDS, max_features=0.4, random_state=0).fit(X, y)
+    (member,) = drawn(1, 1, 3, 0)
+    assert np.flatnonzero(model.feature_bounds_).tolist() == member.columns.tolist()
+    assert model.predict(X).shape == (40,)
+    assert model.function_.n_features == 3
+
+
+def test_signs_go_with_the_features_of_members():
+    X, y = bowl(40, 3)
+    signs = [1, -1, 0]
+    search = ConvexRegressorCV([0.01], cv=FOLDS, temperatures=[0.0], monotone=signs, random_state=0)
+    model = search.set_params(n_estimators=4, max_features=2).fit(X, y)
+    slopes = model.function_.gradient(np.random.default_rng(0).uniform(-1, 1, (200, 3)))
+    assert (slopes[:, 0] >= -1e-12).all()
+    assert (slopes[:, 1] <= 1e-12).all()
+    assert (slopes[:, 2] < 0).any()
+    assert (slopes[:, 2] > 0).any()
+    with pytest.raises(ValueError, match="monotone must have one entry for each of 3 features"):
+        search.set_params(monotone=[1, 1]).fit(X, y)
+
+
+def test_members_that_would_be_the_same_are_fitted_once():
+    X, y = wave()
+    options = {"cv": FOLDS, "refinements": 0, "random_state": 0}
+    one, several = (DCRegressorCV([0.1, 0.01], n_estimators=n, **options).fit(X, y) for n in (1, 5))
+    assert one.n_fits_ == several.n_fits_ == 6
+    np.testing.assert_array_equal(one.predict(X), several.predict(X))
+    assert DCRegressorCV([0.1], n_estimators=5, max_features=1, **options).fit(X, y).n_fits_ == 15
+    assert DCRegressorCV([0.1], n_estimators=5, n_pieces=9, **options).fit(X, y).n_fits_ == 15
+
+
+@pytest.mark.parametrize("search", [ConvexRegressorCV, DCRegressorCV])
+def test_means_are_saved_and_their_best_estimator_is_a_plain_one(search, tmp_path):
+    X, y = bowl(50, 4)
+    options = {"monotone": [1, -1, 0, 0]} if search is ConvexRegressorCV else {}
+    model = search([0.1], cv=FOLDS, n_pieces=8, n_estimators=3, max_features=2, random_state=0, **options).fit(X, y)
+    save(model, tmp_path / "model")
+    np.testing.assert_allclose(load(tmp_path / "model").predict(X), model.predict(X))
+    best = clone(model.best_estimator_).fit(X, y)
+    assert best.n_features_in_ == model.best_estimator_.n_features_in_ == 4
+    assert model.best_estimator_.gap_ == model.gap_
+    assert np.flatnonzero(model.best_estimator_.feature_bounds_).size <= 2
+
+
+def test_members_do_not_depend_on_the_number_of_jobs():
+    X, y = wave()
+    search = DCRegressorCV([0.1, 0.01], cv=FOLDS, refinements=0, n_estimators=2, max_features=1, random_state=0)
+    search.set_params(n_pieces=20, ensemble=True)
+    alone = clone(search).fit(X, y)
+    together = clone(search).set_params(n_jobs=2).fit(X, y)
+    same_results(alone, together)
+    np.testing.assert_array_equal(alone.predict(X), together.predict(X))
+    assert alone.n_iter_ == together.n_iter_
+
+
+def test_temperature_is_chosen_where_it_helps():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (60, 1))
+    y = np.square(X[:, 0])
+    search = ConvexRegressorCV([0.01], cv=FOLDS, early_stopping=False, n_pieces=3, random_state=0)
+    model = clone(search).set_params(temperatures=[0.0, 0.1, 10.0]).fit(X, y)
+    assert model.temperature_ == 0.1
+    assert model.best_estimator_.function_.temperature == pytest.approx(0.1 * y.std())
+    plain = clone(search).set_params(temperatures=[0.0]).fit(X, y)
+    new = np.linspace(-1, 1, 201)[:, None]
+    assert model.score(new, np.square(new[:, 0])) > plain.score(new, np.square(new[:, 0]))
+
+
+def test_groups_reach_the_splitter():
+    X, y = bowl(30)
+    groups = np.arange(30) % 3
+    model = ConvexRegressorCV([0.1], cv=GroupKFold(3)).fit(X, y, groups=groups)
+    given = [(np.flatnonzero(groups != g), np.flatnonzero(groups == g)) for g in range(3)]
+    other = ConvexRegressorCV([0.1], cv=given).fit(X, y)
+    assert sorted(model.cv_results_[f"split{i}_test_score"][0] for i in range(3)) == pytest.approx(
+        sorted(other.cv_results_[f"split{i}_test_score"][0] for i in range(3))
+    )
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1.0, 1e4])
+def test_other_scores_choose_alike_in_any_unit(unit):
+    X, y = wave()
+    search = DCRegressorCV([0.01, 0.001], cv=FOLDS, refinements=0, scoring="neg_mean_squared_error")
+    model, expected = clone(search).fit(X, unit * y), clone(search).fit(X, y)
+    assert model.alpha_ == expected.alpha_
+    assert model.n_iter_ == expected.n_iter_
+    assert model.best_score_ == pytest.approx(unit**2 * expected.best_score_, rel=1e-3)
+
+
+def test_scores_that_are_not_numbers_come_last():
+    X, y = bowl()
+
+    def broken(model, X, y):
+        return np.nan if model.alpha == 0.1 else model.score(X, y)
+
+    search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, refinements=0, scoring=broken)
+    with pytest.warns(UserWarning, match="scores that are not numbers"):
+        model = search.fit(X, y)
+    assert model.alpha_ == 0.01
+    assert model.cv_results_["rank_test_score"].tolist()[:2] == [3, 3]
+    with pytest.raises(ValueError, match="scoring must give a number for some alpha"):
+        ConvexRegressorCV([0.1], cv=FOLDS, scoring=lambda *_: np.nan, max_iter=30).fit(X, y)
+
+
+def test_more_pieces_than_rows_of_a_fold():
+    X, y = bowl(30)
+    model = ConvexRegressorCV([0.1], cv=FOLDS, n_pieces=25, random_state=0).fit(X, y)
+    assert 10 < model.best_estimator_.function_.n_pieces <= 25
+
+
+def test_random_state_that_is_a_generator_gives_one_seed():
+    X, y = bowl(50)
+    search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, n_pieces=5, refinements=0)
+    one = clone(search).set_params(random_state=np.random.RandomState(3)).fit(X, y)
+    other = clone(search).set_params(random_state=np.random.RandomState(3), n_jobs=2).fit(X, y)
+    same_results(one, other)
+
+
+def test_search_is_a_learner_for_neighbours():
+    X, y = load_iris(return_X_y=True)
+    learner = PBDLCV([0.1, 0.01], cv=3, refinements=0, scoring="accuracy", n_pieces=6, random_state=0)
+    model = BregmanKNeighborsClassifier(learner).fit(X[::2], y[::2])
+    assert model.learner_.alpha_ in (0.1, 0.01)
+    assert model.score(X[1::2], y[1::2]) > 0.9
+
+
+def test_monotone_is_kept():
+    X, y = bowl()
+    model = ConvexRegressorCV([0.01], cv=FOLDS, monotone=1, temperatures=[0.0]).fit(X, y)
+    assert (model.function_.slopes >= -1e-12).all()
+
+
+def test_score_that_still_rises_at_the_last_iteration_is_told():
+    X, y = wave(noise=0.0)
+    search = DCRegressorCV([0.001], cv=FOLDS, temperatures=[0.0], max_iter=5)
+    with pytest.warns(ConvergenceWarning, match="the score was still rising after 5 iterations; raise max_iter"):
+        search.fit(X, y)
+
+
+def test_threads_leave_the_filters_of_warnings_alone():
+    X, y = wave()
+    before = list(warnings.filters)
+    search = DCRegressorCV([0.01, 0.001], cv=FOLDS, refinements=0, early_stopping=False, max_iter=30, n_jobs=2)
+    with parallel_config("threading"), pytest.warns(ConvergenceWarning, match="DCRegressorCV: the fit with the best"):
+        search.fit(X, y)
+    assert list(warnings.filters) == before
+
+
+def test_no_random_state_is_one_seed_for_all():
+    X, y = bowl(50)
+    search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, n_pieces=5, refinements=0)
+    found = []
+    for n_jobs in (1, 2):
+        np.random.seed(7)  # noqa: NPY002
+        found.append(clone(search).set_params(n_jobs=n_jobs).fit(X, y))
+    same_results(*found)
+
+
+def test_frames_keep_their_names():
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    model = PBDLCV([0.1], cv=2, n_pieces=6, random_state=0, tol=0.1).fit(X, y)
+    assert model.best_estimator_.feature_names_in_.tolist() == list(X.columns)
+    assert model.score(X, y) == pytest.approx(model.best_estimator_.score(X, y))
+    assert model.is_similar(X[:1], X[1:2]).tolist() == [True]
+    assert model.pair_distance(X[:1], X[1:2]) <= model.threshold_
+
+
+def test_masks_are_splits_too():
+    X, y = bowl(40)
+    mask = np.arange(40) < 30
+    options = {"n_pieces": 35, "ensemble": True, "random_state": 0}
+    masked = ConvexRegressorCV([0.1], cv=[(mask, ~mask)], **options).fit(X, y)
+    numbered = ConvexRegressorCV([0.1], cv=[(np.flatnonzero(mask), np.flatnonzero(~mask))], **options).fit(X, y)
+    same_results(masked, numbered)
+
+
+def test_progress_tells_round_and_best(capsys):
+    X, y = bowl(30)
+    ConvexRegressorCV([0.1, 0.01], cv=FOLDS, refinements=1, verbose=1).fit(X, y)
+    shown = capsys.readouterr().err
+    assert "round 1 of at most 2" in shown
+    assert "best alpha" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"alphas": []}, ValueError, "alphas must hold at least one number"),
+        ({"alphas": [0.1, -1.0]}, ValueError, r"each of alphas must be positive and finite, got -1\.0"),
+        ({"alphas": "abc"}, TypeError, "alphas must be a sequence of numbers"),
+        ({"alphas": 0.1}, TypeError, r"alphas must be a sequence of numbers, got 0\.1"),
+        ({"temperatures": [-0.1]}, ValueError, r"each of temperatures must be at least 0"),
+        ({"refinements": -1}, ValueError, "refinements must be at least 0, got -1"),
+        ({"early_stopping": "yes"}, TypeError, "early_stopping must be True or False"),
+        ({"one_standard_error": 1}, TypeError, "one_standard_error must be True or False"),
+        ({"ensemble": None}, TypeError, "ensemble must be True or False"),
+        ({"n_estimators": 0}, ValueError, "n_estimators must be at least 1, got 0"),
+        (
+            {"max_features": 0.0},
+            ValueError,
+            r"max_features must be above 0 and at most 1\.0, .* got 0\.0",
+        ),
+        (
+            {"max_features": 3},
+            ValueError,
+            "at most the number of features, 2, got 3",
+        ),
+        ({"max_features": "half"}, TypeError, "max_features must be a share or a number of features, got 'half'"),
+        ({"scoring": "loud"}, ValueError, "loud"),
+        ({"n_pieces": 1000}, ValueError, "n_pieces must be at most the number of rows"),
+        ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
+        ({"cv": "ten"}, ValueError, "cv"),
+        ({"cv": []}, ValueError, "cv must give at least one split"),
+        ({"cv": [([0, 1], [])]}, ValueError, "cv must give row numbers for both parts"),
+        ({"cv": [([0, 1], [30])]}, ValueError, "cv must give row numbers below 30, got 30 to 30 in fold 0"),
+        ({"n_jobs": 1.5}, TypeError, r"n_jobs must be None or an integer, got 1\.5"),
+        ({"n_jobs": 0}, ValueError, "n_jobs must not be 0"),
+        ({"alphas": np.array(0.1)}, TypeError, "alphas must be a sequence of numbers"),
+        ({"scoring": lambda *_: None}, TypeError, "scoring must give a number, got None"),
+    ],
+)
+def test_bad_parameters(options, error, message):
+    X, y = bowl(30)
+    with pytest.raises(error, match=message):
+        DCRegressorCV(**{"alphas": [0.1], "cv": 2, **options}).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scoring": "precision"}, "scoring must be one of 'map', 'accuracy', 'auc', got 'precision'"),
+        ({"n_neighbors": 0}, "n_neighbors must be at least 1, got 0"),
+        ({"cv": [(np.arange(50), np.arange(50, 150))]}, "cv must leave at least 2 classes in the training part"),
+        ({"cv": KFold(3)}, "cv must leave a class of the test part in the training part, got none in fold 0"),
+    ],
+)
+def test_bad_parameters_of_divergences(options, message):
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match=message):
+        PBDLCV(**{"alphas": [0.1], "cv": 2, **options}).fit(X, y)
