@@ -70,6 +70,15 @@ def stationarity(operator: PairOperator, signs: tuple[int, ...], point: DualPoin
     return torch.stack(out)
 
 
+def inverted(blocks: Tensor, dtype: torch.dtype) -> Tensor:
+    """Inverses of positive definite matrices (..., m, m) to the precision of `dtype`, good enough to precondition."""
+    scale = blocks.diagonal(dim1=-2, dim2=-1).rsqrt()
+    outer = scale[..., :, None] * scale[..., None, :]
+    scaled = (blocks * outer).to(dtype)
+    scaled.diagonal(dim1=-2, dim2=-1).add_(10 * scaled.shape[-1] * torch.finfo(dtype).eps)  # rounding
+    return torch.cholesky_inverse(torch.linalg.cholesky(scaled)) * outer.to(dtype)
+
+
 class _Response:
     """How stationarity answers to multipliers that move along pieces, each in proportion to its own size."""
 
@@ -84,7 +93,7 @@ class _Response:
         self._ridge = float(RIDGE * diagonal.mean() + TINY)
         diagonal += self._ridge
         by_blocks = operator.geometry.dimension <= BLOCK_MAX_DIMENSION
-        self._inverse = (torch.linalg.inv(blocks) if by_blocks else 1 / diagonal).to(operator.dtype)
+        self._inverse = inverted(blocks, operator.dtype) if by_blocks else (1 / diagonal).to(operator.dtype)
 
     def theta(self, pieces: Tensor) -> Tensor:
         """The change of theta, (n,)."""

@@ -24,6 +24,20 @@ def _pair_differences(starts, points, coordinates, centres, out, begin, end):  #
                 out[at + e] = coordinates[points[first + e], feature] - centres[k, feature]
 
 
+def _pair_spread(starts, differences, out):  # pragma: no cover - compiled
+    """Sums of squares of the differences of all pairs, by feature, and the number of pairs."""
+    dimension = len(out) - 1
+    for k in range(len(starts) - 1):
+        first, width = starts[k], starts[k + 1] - starts[k]
+        for feature in range(dimension):
+            at = first * dimension + feature * width
+            total = differences.dtype.type(0)
+            for value in differences[at : at + width]:
+                total += value * value
+            out[feature] += total
+        out[dimension] += width
+
+
 def _row_slacks(slack, points, differences, piece, fitted):  # pragma: no cover - compiled
     """Slacks of the pairs of one piece: fitted_j - z_k - a_k.(x_j - m_k)."""
     width, dimension = len(slack), len(piece) - 1
@@ -278,6 +292,7 @@ row_adjoint = compiled(_row_adjoint)
 add_products = compiled(_add_products)
 insert = compiled(_insert)
 pair_differences = compiled(_pair_differences)
+pair_spread = compiled(_pair_spread)
 advance_pairs = compiled(_advance_pairs)
 normal_pairs = compiled(_normal_pairs)
 pair_slacks = compiled(_pair_slacks)

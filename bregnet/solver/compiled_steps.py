@@ -1,4 +1,4 @@
-"""Whole iterations of ADMM on working pairs, compiled, on one thread: for problems too small to be shared.
+"""Whole iterations of ADMM on working pairs, compiled, a thread a piece set: for problems too small to be shared more.
 
 The same steps as those of :class:`bregnet.solver.working_pairs.WorkingPairs`, in the same order, without the time that
 many calls on small arrays would take.
@@ -101,7 +101,7 @@ def _conjugate_gradients(
     n_pieces, size = residual.shape
     change[:] = 0
     precondition(inverse, residual, direction, 0, n_pieces)
-    energy = first = product(residual, direction)
+    energy = first = before = product(residual, direction)
     for step in range(1, most + 1):
         image_of(pairs, direction, strength, kappa, cells, offsets, fitted, arriving, image)
         curvature = product(direction, image)
@@ -111,70 +111,75 @@ def _conjugate_gradients(
         for k in range(n_pieces):
             for a in range(size):
                 change[k, a] += length * direction[k, a]
+        if step == most or (step >= least and energy * energy <= reduction * first * before):
+            break
+        for k in range(n_pieces):
+            for a in range(size):
                 residual[k, a] -= length * image[k, a]
         precondition(inverse, residual, scaled, 0, n_pieces)
         before, energy = energy, product(residual, scaled)
-        if step >= least and energy <= reduction * first:
-            break
         ratio = residual.dtype.type(energy / before)
         for k in range(n_pieces):
             for a in range(size):
                 direction[k, a] = scaled[k, a] + ratio * direction[k, a]
 
 
-def _iterate(
-    pairs, geometry, data, penalty, numbers, limits, inverse, slacks, slopes, pieces, heights, moments, n_steps
+def _start_set(penalty, kappa, slopes, pieces, heights, moments, clipped, residual):  # pragma: no cover - compiled
+    """The prox of the penalty, and what block 1 of one piece set has to make up for, without the data."""
+    level, signs = penalty
+    clip_slopes(slopes, signs, level, heights, clipped)
+    n_pieces, size = pieces.shape
+    for k in range(n_pieces):
+        residual[k, 0] = moments[k, 0]
+        for a in range(1, size):
+            wanted = 2 * clipped[k, a - 1] - slopes[k, a - 1]
+            residual[k, a] = moments[k, a] + kappa[a - 1] * (wanted - pieces[k, a])
+
+
+def _solve_mode(
+    mode, pairs, geometry, data, kappa, limits, inverse, pieces, residual, change, work
 ):  # pragma: no cover - compiled
-    """Iterations on the state, in place."""
-    starts, points, differences = pairs
+    """Block 1 of one piece set, or of the sum (mode 0) or difference (mode 1) of two."""
     cells, offsets = geometry
     targets, strength = data
-    level, signs = penalty
-    kappa, relaxation = numbers
     n_sets, n_pieces, size = pieces.shape
-    clipped, residual, change = np.empty_like(slopes), np.empty_like(pieces), np.empty_like(pieces)
-    mixed = np.empty_like(pieces[0])
-    fitted, arriving = np.empty_like(targets), np.empty_like(targets)
-    work = np.empty_like(mixed), np.empty_like(mixed), np.empty_like(mixed), fitted, arriving
-    half = pieces.dtype.type(0.5)
-    for _ in range(n_steps):
-        for q in range(n_sets):
-            clip_slopes(slopes[q], signs, level, heights[q], clipped[q])
-            for k in range(n_pieces):
-                residual[q, k, 0] = moments[q, k, 0]
-                for a in range(1, size):
-                    wanted = 2 * clipped[q, k, a - 1] - slopes[q, k, a - 1]
-                    residual[q, k, a] = moments[q, k, a] + kappa[a - 1] * (wanted - pieces[q, k, a])
-        mixed[:] = pieces[0]
-        if n_sets == 2:
-            for k in range(n_pieces):
-                for a in range(size):
-                    one, other = residual[0, k, a], residual[1, k, a]
-                    residual[0, k, a], residual[1, k, a] = one + other, one - other
-                    mixed[k, a] -= pieces[1, k, a]
+    own, mixed, fitted = work[5], work[6], work[3]
+    sign = pieces.dtype.type(1 - 2 * mode)
+    for k in range(n_pieces):
+        for a in range(size):
+            own[k, a] = residual[0, k, a] + (sign * residual[1, k, a] if n_sets == 2 else 0)
+    if mode == n_sets - 1:
+        for k in range(n_pieces):
+            for a in range(size):
+                mixed[k, a] = pieces[0, k, a] + (sign * pieces[1, k, a] if n_sets == 2 else 0)
         fitted_values(mixed, cells, offsets, fitted)
         for j in range(len(targets)):
             fitted[j] = strength[j] * (targets[j] - fitted[j])
-        add_from_points(fitted, cells, offsets, residual[n_sets - 1])
-        for mode in range(n_sets):
-            there = strength if mode == n_sets - 1 else strength[:0]
-            given = there, kappa, cells, offsets, limits
-            conjugate_gradients(pairs, inverse[mode], *given, residual[mode], change[mode], work)
-        for k in range(n_pieces):
-            for a in range(size):
-                if n_sets == 1:
-                    pieces[0, k, a] += change[0, k, a]
-                else:
-                    pieces[0, k, a] += half * (change[0, k, a] + change[1, k, a])
-                    pieces[1, k, a] += half * (change[0, k, a] - change[1, k, a])
-        for q in range(n_sets):
-            fitted_values(pieces[q], cells, offsets, fitted)
-            given = starts, points, differences, pieces[q], fitted, slacks[q], relaxation
-            advance_pairs(*given, moments[q], arriving, 0, n_pieces)
-            add_from_points(arriving, cells, offsets, moments[q])
-            for k in range(n_pieces):
-                for a in range(1, size):
-                    slopes[q, k, a - 1] += relaxation * (pieces[q, k, a] - clipped[q, k, a - 1])
+        add_from_points(fitted, cells, offsets, own)
+    else:
+        strength = strength[:0]
+    conjugate_gradients(pairs, inverse, strength, kappa, cells, offsets, limits, own, change, work[:5])
+
+
+def _finish_set(
+    number, pairs, geometry, relaxation, slacks, slopes, pieces, moments, clipped, change, work
+):  # pragma: no cover - compiled
+    """The steps of the pieces, of w and of v of one piece set."""
+    starts, points, differences = pairs
+    cells, offsets = geometry
+    fitted, arriving = work[3], work[4]
+    n_pieces, size = pieces.shape
+    share = pieces.dtype.type(1 / len(change))
+    sign = pieces.dtype.type(1 - 2 * number)
+    for k in range(n_pieces):
+        for a in range(size):
+            pieces[k, a] += share * (change[0, k, a] + (sign * change[1, k, a] if len(change) == 2 else 0))
+    fitted_values(pieces, cells, offsets, fitted)
+    advance_pairs(starts, points, differences, pieces, fitted, slacks, relaxation, moments, arriving, 0, n_pieces)
+    add_from_points(arriving, cells, offsets, moments)
+    for k in range(n_pieces):
+        for a in range(1, size):
+            slopes[k, a - 1] += relaxation * (pieces[k, a] - clipped[k, a - 1])
 
 
 fitted_values = compiled(_fitted_values)
@@ -184,4 +189,43 @@ find_heights = compiled(_find_heights)
 clip_slopes = compiled(_clip_slopes)
 image_of = compiled(_image)
 conjugate_gradients = compiled(_conjugate_gradients)
-iterate = compiled(_iterate)
+start_set = compiled(_start_set)
+solve_mode = compiled(_solve_mode)
+finish_set = compiled(_finish_set)
+
+
+def iterate(threads, pairs, geometry, data, penalty, kappa, relaxation, limits, inverse, state, moments, n_steps):
+    """Iterations on the state (w, v, u and the heights of the prox), in place, each piece set on a thread.
+
+    A thread solves block 1 of the sum or of the difference of the sets, waits for the other, and then takes the steps
+    of one set.
+    """
+    slacks, slopes, pieces, heights = state
+    clipped, residual, change = np.empty_like(slopes), np.empty_like(pieces), np.empty_like(pieces)
+    works = [_workspace(pieces[0], data[0]) for _ in pieces]
+    everyone = [(q, q + 1) for q in range(len(pieces))]
+
+    def start(q, *_):
+        start_set(penalty, kappa, slopes[q], pieces[q], heights[q], moments[q], clipped[q], residual[q])
+
+    def solve(q, *_):
+        solve_mode(q, pairs, geometry, data, kappa, limits, inverse[q], pieces, residual, change[q], works[q])
+
+    def finish(q, *_):
+        own = slacks[q], slopes[q], pieces[q], moments[q], clipped[q]
+        finish_set(q, pairs, geometry, relaxation, *own, change, works[q])
+
+    def finish_and_start(q, *_):
+        finish(q)
+        start(q)
+
+    threads.run(start, everyone)
+    for step in range(n_steps):
+        threads.run(solve, everyone)
+        threads.run(finish if step == n_steps - 1 else finish_and_start, everyone)
+
+
+def _workspace(pieces, targets):
+    """Memory for one piece set: three vectors of conjugate gradients, two at the points, a residual and a mixture."""
+    vectors = [np.empty_like(pieces) for _ in range(5)]
+    return *vectors[:3], np.empty_like(targets), np.empty_like(targets), *vectors[3:]

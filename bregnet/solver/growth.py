@@ -88,4 +88,5 @@ def _grown_pairs(state: PairState, before: Geometry, geometry: Geometry, place: 
     operator.choose(keys)
     slacks = torch.stack([-operator.slacks(u).clamp_min(0) for u in pieces])
     slacks[:, torch.searchsorted(keys, old_keys)] = state.slacks[:, kept]
-    return replace(state, keys=keys, slacks=slacks, slopes=state.slopes[:, pieces_from].clone(), pieces=pieces)
+    slopes, idle = state.slopes[:, pieces_from].clone(), torch.zeros_like(keys, dtype=torch.int8)
+    return replace(state, keys=keys, slacks=slacks, slopes=slopes, pieces=pieces, idle=idle, left=keys[:0])

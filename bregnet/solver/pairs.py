@@ -26,6 +26,7 @@ from bregnet.solver.threads import Threads
 NEIGHBORS = 20  # nearest points (or cells) whose pairs every piece starts with
 WORST = 3  # violated pairs that a scan adds for every point, and for every piece
 SERIAL_WORK = 8_000_000  # pairs times features up to which one thread, without a return to Python, is faster
+SERIAL_SETS = 50_000  # pairs times features up to which two sets take turns on one thread
 SERIAL_SCAN = 300_000  # pieces times points up to which threads cost more than they save
 SCAN_ELEMENTS = 1 << 22  # excesses that the torch scan holds at once
 
@@ -98,14 +99,6 @@ class PairOperator(ABC):
     def _index(self) -> None:
         """Prepare the sums over the chosen pairs."""
 
-    def pairs_of_pieces(self) -> Tensor:
-        """How many pairs each piece is part of, by itself or through its points, (K,)."""
-        geometry = self.geometry
-        at_points = torch.bincount(self.points, minlength=geometry.n_points)
-        through = torch.zeros_like(self.geometry.cells[: geometry.n_pieces]).index_add_(0, geometry.cells, at_points)
-        by_itself = torch.bincount(self.pieces, minlength=geometry.n_pieces)
-        return self.ranks.sum((by_itself + through).double()).long()
-
     def fitted(self, pieces: Tensor) -> Tensor:
         """The value each point's own piece takes there, (n,)."""
         if len(self.offsets) == 0:
@@ -142,6 +135,10 @@ class PairOperator(ABC):
     @abstractmethod
     def advance(self, pieces: Tensor, state: Tensor, relaxation: float) -> Tensor:
         """Add g (max(-w, 0) - R u) to w (E,) in place; returns R'(|w| - R u), (K, d + 1)."""
+
+    @abstractmethod
+    def spread(self) -> Tensor:
+        """Sums of squares of x_j - m_k over this rank's pairs, and their number, (d + 1,), float64."""
 
     @abstractmethod
     def _row_grams(self, weights: Tensor, chosen: Tensor) -> Tensor:
@@ -254,6 +251,11 @@ class CompiledPairs(PairOperator):
         """Whether there is enough work for several threads."""
         return len(self._chunks) > 1
 
+    def threads_of_sets(self) -> Threads:
+        """One for each of two piece sets, where there is enough work."""
+        work = len(self._points) * self.geometry.dimension + self.geometry.n_pieces * self.geometry.dimension**2
+        return self._threads if work > SERIAL_SETS else self._own
+
     def slacks(self, pieces: Tensor) -> Tensor:
         """R u on this rank's pairs."""
         out = torch.empty(len(self._points), dtype=self.dtype)
@@ -276,6 +278,12 @@ class CompiledPairs(PairOperator):
         arriving = self._arriving.numpy()
         self._own.run(lambda number, *chunk: function(*given, arriving[number], *chunk), self._chunks)
         return self._collected(rows, self._arriving.sum(0) if len(arriving) > 1 else self._arriving[0])
+
+    def spread(self) -> Tensor:
+        """Sums of squares of x_j - m_k, and the number of pairs."""
+        out = torch.zeros(self.geometry.dimension + 1, dtype=torch.float64)
+        self._compiled.pair_spread(self._starts, self._differences, out.numpy())
+        return out
 
     def _row_grams(self, weights: Tensor, chosen: Tensor) -> Tensor:
         size = self.geometry.dimension + 1
@@ -351,6 +359,11 @@ class TorchPairs(PairOperator):
         slack = self.slacks(pieces)
         state.add_((-state).clamp_min_(0) - slack, alpha=relaxation)
         return self._adjoint(state.abs() - slack)
+
+    def spread(self) -> Tensor:
+        """Sums of squares of x_j - m_k, and the number of pairs."""
+        number = torch.full_like(self.geometry.lifted[0, :1], len(self.points))
+        return torch.cat([self._differences.double().square().sum(0), number])
 
     def _row_grams(self, weights: Tensor, chosen: Tensor) -> Tensor:
         geometry, size = self.geometry, self.geometry.dimension + 1

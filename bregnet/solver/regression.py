@@ -83,6 +83,11 @@ class LeastSquares(Problem):
         pieces = self.feasible(pieces)
         return self.improved(pieces, torch.stack([self.geometry.largest_anyhow(u)[0] for u in pieces]))
 
+    def relaxed_value(self, fitted: Tensor, slopes: Tensor) -> float:
+        """The value of fitted values (Q, n) and slopes (Q, K, d) that need not belong to convex functions."""
+        error = fitted.new_tensor(self.signs) @ fitted - self.targets
+        return float(self._mean(error.square()) + self.penalty.value(slopes.double()).sum()) + self.offset
+
     def feasible(self, pieces: Tensor) -> Tensor:
         """Pieces (Q, K, d + 1) whose slopes have the signs that are asked for."""
         return torch.stack([self.penalty.feasible(u, self.geometry.centres) for u in pieces])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,7 +12,9 @@ from bregnet.solver.geometry import Geometry
 from bregnet.solver.nearest import nearest
 
 DISTANCE_ELEMENTS = 1 << 19
-MATCHING_ROUNDS, MATCHING_NEIGHBORS = 6, 8  # leave a few percent to the tree
+MATCHING_NEIGHBORS = (
+    16  # known from the start, and once more among those who still need some: further rounds gain little
+)
 
 
 def _nearest_before(centres: np.ndarray) -> np.ndarray:
@@ -73,8 +77,8 @@ class PieceTree:
     def level_out(self, stationarity: Tensor, *, short: bool = False) -> Tensor:
         """Stationarity (K, d + 1) after multipliers were added that make its last column zero.
 
-        With `short`, most of the mass first goes straight to where some is missing: a third of the cost of the tree
-        alone, and some ten times its time.
+        With `short`, mass first goes straight to near pieces where some is missing: a third of the cost of the tree
+        alone.
         """
         surplus = stationarity[:, -1].clone()
         giver, receiver, amount = self._matches(surplus) if short else (self._child[:0], self._child[:0], surplus[:0])
@@ -93,23 +97,34 @@ class PieceTree:
 
     def _matches(self, surplus: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Who gives how much to whom, the nearest first, among pieces that have too much and that have too little."""
-        from bregnet.solver import compiled  # numba is slow to import
+        left, found = surplus.cpu().numpy().copy(), []
+        for known in (True, False):
+            giver, receiver = self._near if known else self._ordered(np.flatnonzero(left > 0), np.flatnonzero(left < 0))
+            useful = (left[giver] > 0) & (left[receiver] < 0)
+            found.append(_matched(giver[useful], receiver[useful], left))
+        giver, receiver, amount = (torch.as_tensor(np.concatenate(part)) for part in zip(*found, strict=True))
+        return giver.to(surplus.device), receiver.to(surplus.device), amount.to(surplus)
 
-        places, left = self._places[:, :-1].cpu().numpy(), surplus.cpu().numpy().copy()
-        found = []
-        for _ in range(MATCHING_ROUNDS):
-            giving, taking = np.flatnonzero(left > 0), np.flatnonzero(left < 0)
-            if len(giving) == 0 or len(taking) == 0:
-                break
-            n_near = min(MATCHING_NEIGHBORS, len(taking))
-            near = taking[nearest(places[taking], places[giving], n_near)].reshape(-1)
-            giver = np.repeat(giving, n_near)
-            order = np.argsort(np.square(places[giver] - places[near]).sum(1), kind="stable")
-            giver, receiver = giver[order], near[order]
-            amount = np.zeros(len(order))
-            compiled.match(giver, receiver, left, amount)
-            used = amount > 0
-            found.append((giver[used], receiver[used], amount[used]))
-        parts = [np.concatenate(part) for part in zip(*found, strict=True)] if found else [np.zeros(0, int)] * 3
-        givers, receivers, amounts = (torch.as_tensor(part, device=surplus.device) for part in parts)
-        return givers, receivers, amounts.to(surplus)
+    @cached_property
+    def _near(self) -> tuple[np.ndarray, np.ndarray]:
+        everyone = np.arange(len(self._places))
+        return self._ordered(everyone, everyone)
+
+    def _ordered(self, givers: np.ndarray, receivers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of a giver and a receiver near to it, the nearest first."""
+        places = self._places[:, :-1].cpu().numpy()
+        n_near = min(MATCHING_NEIGHBORS, len(receivers)) if len(givers) else 0
+        near = nearest(places[receivers], places[givers], n_near) if n_near else np.zeros((0, 0), dtype=np.int64)
+        giver, receiver = np.repeat(givers, n_near), receivers[near].reshape(-1)
+        order = np.argsort(np.square(places[giver] - places[receiver]).sum(1), kind="stable")
+        return giver[order], receiver[order]
+
+
+def _matched(giver: np.ndarray, receiver: np.ndarray, left: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What givers can give and receivers can take, one after the other; `left` is what is left of a surplus."""
+    from bregnet.solver import compiled  # numba is slow to import
+
+    amount = np.zeros(len(giver))
+    compiled.match(giver, receiver, left, amount)
+    used = amount > 0
+    return giver[used], receiver[used], amount[used]

@@ -1,8 +1,9 @@
 """ADMM on working pairs: regression with a state of some dozens of numbers a point.
 
 Of the n K convexity constraints of a regression only a few a point carry a multiplier. The others need not be part of
-the iterations: a scan over all pieces and points looks now and then for those that are violated, and these join. With
-the notation of :mod:`bregnet.solver.pairs`, and p the slopes that the penalty agrees with, an iteration is
+the iterations. A scan over all pieces and points looks now and then for those that are violated, and these join; pairs
+that have had no multiplier at several scans leave, for they cost time and hold their piece back. With the notation of
+:mod:`bregnet.solver.pairs`, and p the slopes that the penalty agrees with, an iteration is
 
     s = max(-w, 0)        p = prox of the penalty / (rho kappa) at v
     block 1:  (R'R + data + kappa on slopes) u = R'(w + 2 s) + data y + kappa (2 p - v)
@@ -10,8 +11,9 @@ the notation of :mod:`bregnet.solver.pairs`, and p the slopes that the penalty a
 
 with multipliers mu = rho (w + s) of the constraints and nu = rho kappa (v - p) of the penalty. Block 1 is not solved
 but improved by a few steps of conjugate gradients, preconditioned by the diagonal block of each piece, from the last
-solution; that takes about as many iterations as exact solutions. (One step along with the last change of the pieces,
-whose image is known, would cost a third less, but does not always converge.)
+solution; that takes about as many iterations as exact solutions, as long as the preconditioner is that of the pairs
+there are. (One step along with the last change of the pieces, whose image is known, would cost a third less, but does
+not always converge. Anderson acceleration and weights of pairs by their length change the iterations by little.)
 """
 
 from __future__ import annotations
@@ -26,22 +28,27 @@ import torch
 from torch import Tensor
 
 from bregnet.solver.admm import Certified, Iteration, Options, single_threaded_torch
-from bregnet.solver.certificate import DualPoint, repair, stationarity
+from bregnet.solver.certificate import DualPoint, inverted, repair, stationarity
 from bregnet.solver.pairs import CompiledPairs, PairOperator, pair_operator, starting_keys
 from bregnet.solver.regression import LeastSquares
 from bregnet.solver.result import relative_gap
 
-STEP_SCALE = 10.0  # of rho; a factor of 3 either way costs little (alpha from 1e-4 to 1e-1, 2 to 32 features)
+STEP_SCALE = 2.7  # of rho; a factor of 2 either way costs little (alpha from 1e-5 to 1e-1, 2 to 37 features)
 SLOPE_WEIGHT = 0.5  # of kappa, in units of a piece's share of R'R; 0.05 fails at 32 features, 5 doubles iterations
+TINY = 1e-300  # to divide by
 TINY_ALPHA = 1e-5  # below, targets are interpolated, and multipliers fall with alpha itself
 DRIFT = 1.3  # of the number of pairs, or of how far they span, before step sizes are chosen again
+IDLE_CHECKS = 2  # without a multiplier, after which a pair leaves: a fifth of the pairs, 0.6 of the iterations (DC)
+STAYS = -128  # in place of a count
+IMBALANCE = 4.0  # of what primal and dual infeasibility cost, from which the step size changes
+LARGEST_CHANGE = 2.0  # of the step size at once; the two take SML2010 (3000 x 24) from 1014 to 488 iterations
+BALANCED_FROM, BALANCED_GAP = 20, 0.03  # iterations and gap between which the two can be told apart
 VIOLATION = 0.05  # in tolerances, of the root of the objective: pairs that are violated by more join
 FIRST_CHECKS, CHECK_GROWTH = 5, 1.2  # iterations between scans; pairs are found early and change little later
 REPAIRED_GAP = 4.0  # in tolerances: a repair gains a factor of up to 3, so it is not tried farther away
 CLOSED_GAP = 20.0  # in tolerances: closing the masses of two sets along short paths gains a factor of 2 or 3
-STALE = 1.1  # growth of a piece's pairs from which its block of the preconditioner is computed again
 LEAST_STEPS, MOST_STEPS = 2, 10  # of conjugate gradients in block 1; two nearly always do for one piece set
-REDUCTION = 0.03  # of the energy of its residual, after which they end; two sets with small alpha need it
+REDUCTION = 0.002  # of the energy of its residual, after which they end; 0.01 takes DC up to three times the iterations
 RIDGE = 1e-9  # of the largest diagonal entry, so that a piece without pairs can be divided by
 BLOCK_ELEMENTS = 1 << 20  # numbers of diagonal blocks held at once in double precision
 
@@ -65,7 +72,13 @@ class PairState:
     kappa : Tensor of shape (d,), float64
     rho : float
     unit : float
-        rho where alpha is 1.
+        rho where alpha is 1 and infeasibility is balanced.
+    balance : float
+        What rho was multiplied by on the way.
+    idle : Tensor of shape (E,), int8
+        Checks in a row at which a pair had no multiplier, or STAYS.
+    left : Tensor, int64
+        Pairs that have left, sorted.
     """
 
     keys: Tensor
@@ -76,6 +89,9 @@ class PairState:
     kappa: Tensor
     rho: float
     unit: float
+    balance: float
+    idle: Tensor
+    left: Tensor
 
     def to(self, dtype: torch.dtype) -> PairState:
         """The same state in another precision."""
@@ -109,17 +125,19 @@ class WorkingPairs(Iteration):
         super().__init__(problem, options)
         self.operator = operator or pair_operator(problem.geometry, options.dtype, problem.ranks)
         self._targets = problem.targets.to(self.operator.dtype)
-        state = self._resting() if start is None else start.to(self.operator.dtype)
-        self._use(state)
-        rho = options.rho or state.unit * self._alpha_scale
-        if rho != state.rho:
-            self._rescale(rho)
+        if start is None:
+            self.state = state = self._resting()
+        else:
+            self.state = state = start.to(self.operator.dtype)
+            self.operator.choose(state.keys)
+        self._inverse = state.pieces.new_empty((*state.pieces.shape, state.pieces.shape[-1]))
+        self._stale = torch.zeros_like(state.pieces[0, :, 0], dtype=torch.bool)  # pieces whose pairs have changed
+        self._rescale(options.rho or self._rho(state.unit))
 
-    @property
-    def _alpha_scale(self) -> float:
-        """How rho depends on alpha: multipliers fall with its root while there is an error to weigh it against."""
+    def _rho(self, unit: float) -> float:
+        """The step size; multipliers fall with the root of alpha while there is an error to weigh it against."""
         alpha = float(self.problem.penalty.level.mean().clamp(TINY_ALPHA**2, 1.0))
-        return math.sqrt(alpha) * min(1.0, math.sqrt(alpha / TINY_ALPHA))
+        return unit * self.state.balance * math.sqrt(alpha) * min(1.0, math.sqrt(alpha / TINY_ALPHA))
 
     def _resting(self) -> PairState:
         """Zeros on the pairs of neighbours."""
@@ -132,44 +150,34 @@ class WorkingPairs(Iteration):
         keys = operator.mine(keys)
         slacks = pieces.new_zeros((n_sets, len(keys)))
         heights = torch.zeros_like(slopes[:, 0], dtype=torch.float64)
-        unit, kappa = self._scales(keys)
-        return PairState(keys, slacks, slopes, pieces, heights, kappa, unit * self._alpha_scale, unit)
+        operator.choose(keys)
+        unit, kappa = self._scales()
+        idle = torch.zeros_like(keys, dtype=torch.int8)
+        scales = {"kappa": kappa, "rho": unit, "unit": unit, "balance": 1.0}
+        return PairState(keys, slacks, slopes, pieces, heights, idle=idle, left=keys[:0], **scales)
 
-    def _scales(self, keys: Tensor) -> tuple[float, Tensor]:
+    def _scales(self) -> tuple[float, Tensor]:
         """rho where alpha is 1, and kappa (d,), for the pairs of all ranks: their number, and how far they span."""
         geometry, ranks = self.problem.geometry, self.problem.ranks
-        spread = torch.zeros_like(geometry.lifted[0])  # (d + 1,), the last entry the number of pairs
-        for part in keys.split(BLOCK_ELEMENTS // len(spread)) if len(keys) else ():
-            apart = geometry.lifted[part % geometry.n_points]
-            apart[:, :-1] -= self.operator.centres[part // geometry.n_points]
-            spread += apart.square().sum(0)
-        spread = ranks.sum(spread)
+        spread = ranks.sum(self.operator.spread())  # (d + 1,), the last entry the number of pairs
         kappa = torch.where(spread > 0, SLOPE_WEIGHT * spread / geometry.n_pieces, 1.0)[:-1]
-        return STEP_SCALE / (self.problem.n_sets * max(1.0, float(spread[-1]))), kappa
+        per_pair = math.sqrt(geometry.n_points * max(1.0, float(spread[-1])))  # with the number alone tiny alphas fail
+        return STEP_SCALE / (self.problem.n_sets * per_pair), kappa
 
     def session(self) -> AbstractContextManager[None]:
         """One thread for torch on a CPU: its own would spin between small operations and take the cores of the sums."""
         return single_threaded_torch if self.problem.geometry.lifted.device.type == "cpu" else nullcontext()
 
-    def _use(self, state: PairState) -> None:
-        """Take up a state."""
-        self.state = state
-        self.operator.choose(state.keys)
-        self._inverse = state.pieces.new_empty((*state.pieces.shape, state.pieces.shape[-1]))
-        self._n_pairs = torch.zeros_like(self.problem.geometry.cells[: len(state.pieces[0])])  # when it was computed
-        self._prepare(anew=True)
-
     def _prepare(self, *, anew: bool = False) -> None:
         """Compute what depends on the pairs, or (anew) on the step size as well."""
-        state = self.state
+        state, ranks = self.state, self.problem.ranks
         self._strength = self.problem.curvature * (self.problem.n_sets / state.rho)  # of the data, (n,)
-        n_pairs = self.operator.pairs_of_pieces()
-        stale = n_pairs > STALE * self._n_pairs
-        chosen = torch.nonzero(torch.ones_like(stale) if anew else stale).squeeze(1)
+        stale = torch.ones_like(self._stale) if anew else ranks.sum(self._stale.double()) > 0
+        chosen = torch.nonzero(stale).squeeze(1)
         size = state.pieces.shape[-1] ** 2
         for part in chosen.split(max(1, BLOCK_ELEMENTS // size)) if len(chosen) else ():
             self._invert(part)
-        self._n_pairs[chosen] = n_pairs[chosen]
+        self._stale = torch.zeros_like(self._stale)
         self._moments = self._advanced(0.0)
 
     def _invert(self, chosen: Tensor) -> None:
@@ -178,11 +186,15 @@ class WorkingPairs(Iteration):
         diagonal = blocks.diagonal(dim1=-2, dim2=-1)
         diagonal[:, 1:] += self.state.kappa
         diagonal += RIDGE * diagonal.amax()
-        for mode in range(self.problem.n_sets):
-            if mode == self.problem.n_sets - 1:
-                self.operator.add_at_points(blocks, self._strength, chosen)
-            inverse = torch.cholesky_inverse(torch.linalg.cholesky(blocks))
-            self._inverse[mode, chosen] = inverse.to(self._inverse.dtype)
+        kind = self._inverse.dtype
+        self._inverse[0, chosen] = inverse = inverted(blocks, kind)
+        if self.problem.geometry.own_piece:  # the data adds to one entry
+            strength = self._strength[chosen].to(kind)
+            column = inverse[:, 0]
+            scaled = (strength / (1 + strength * column[:, 0]))[:, None] * column
+            self._inverse[-1, chosen] = inverse - scaled[:, :, None] * column[:, None, :]
+        else:
+            self._inverse[-1, chosen] = inverted(self.operator.add_at_points(blocks, self._strength, chosen), kind)
 
     def _advanced(self, relaxation: float) -> Tensor:
         """The step of w, and R'(|w| - R u), (Q, K, d + 1)."""
@@ -196,7 +208,7 @@ class WorkingPairs(Iteration):
         return clipped
 
     def run(self, n_steps: int) -> None:
-        """Several steps: on one thread of a CPU without a return to Python, where they are small."""
+        """Several steps: on a CPU in few calls, where they are small."""
         if not isinstance(self.operator, CompiledPairs) or self.operator.shared or self.problem.ranks.size > 1:
             super().run(n_steps)
             return
@@ -205,13 +217,16 @@ class WorkingPairs(Iteration):
         state, penalty, kind = self.state, self.problem.penalty, self._moments.numpy().dtype.type
         signs = np.zeros(0) if penalty.signs is None else penalty.signs.numpy()
         compiled_steps.iterate(
+            self.operator.threads_of_sets(),
             self.operator.layout,
             (self.problem.geometry.cells.numpy(), self.operator.offsets.numpy()),
             (self._targets.numpy(), self._strength.to(self._targets.dtype).numpy()),
             ((penalty.level / (state.rho * state.kappa)).numpy(), signs),
-            (state.kappa.to(state.pieces.dtype).numpy(), kind(self.options.relaxation)),
+            state.kappa.to(state.pieces.dtype).numpy(),
+            kind(self.options.relaxation),
             (LEAST_STEPS, MOST_STEPS, REDUCTION),
-            *(part.numpy() for part in (self._inverse, state.slacks, state.slopes, state.pieces, state.heights)),
+            self._inverse.numpy(),
+            tuple(part.numpy() for part in (state.slacks, state.slopes, state.pieces, state.heights)),
             self._moments.numpy(),
             n_steps,
         )
@@ -237,18 +252,19 @@ class WorkingPairs(Iteration):
         """A few steps of preconditioned conjugate gradients for block 1, from the last solution."""
         change = torch.zeros_like(residual)
         direction = self.operator.precondition(self._inverse[mode], residual)
-        energy = first = _product(residual, direction)
+        energy = first = before = _product(residual, direction)
         for n_steps in range(1, MOST_STEPS + 1):
             image = self._image(mode, direction)
             curvature = _product(direction, image)
             if not (energy > 0 and curvature > 0):  # solved, or rounding is all that is left
                 break
             change.add_(direction, alpha=energy / curvature)
+            # enough if this step reduces the energy as much as the one before
+            if n_steps >= LEAST_STEPS and energy * energy <= REDUCTION * first * before:
+                break
             residual = torch.add(residual, image, alpha=-energy / curvature)
             scaled = self.operator.precondition(self._inverse[mode], residual)
             before, energy = energy, _product(residual, scaled)
-            if n_steps >= LEAST_STEPS and energy <= REDUCTION * first:
-                break
             direction = torch.add(scaled, direction, alpha=energy / before)
         return change
 
@@ -276,7 +292,7 @@ class WorkingPairs(Iteration):
         return max(self.n_iter + FIRST_CHECKS, math.ceil(CHECK_GROWTH * self.n_iter))
 
     def certify(self, best: Certified) -> Certified:
-        """Scan all pieces and points, value the function, bound, and let violated pairs join."""
+        """Scan all pieces and points, value the function, bound, and exchange pairs."""
         tol, problem = self.options.tol, self.problem
         # the penalty's slopes, not those of block 1, are bounded: their function is nearer to the optimum
         values, slopes = self.state.pieces[..., :1], self._clipped_slopes()
@@ -293,8 +309,22 @@ class WorkingPairs(Iteration):
         if self._far(min(objective, best.objective), max(bound, best.bound)) <= 1:
             objective, pieces = problem.primal(pieces)  # the scan may be in single precision
         if self._far(min(objective, best.objective), max(bound, best.bound)) > 1:
-            self._join(torch.unique(torch.cat([found.violated for found in scans])))
+            self._exchange(torch.unique(torch.cat([found.violated for found in scans])))
+            self._choose_steps(self._imbalance(min(objective, best.objective), max(bound, best.bound), slopes))
         return Certified(objective, pieces, bound)
+
+    def _imbalance(self, objective: float, bound: float, slopes: Tensor) -> float:
+        """How much more primal than dual infeasibility costs; 1 where it is not known.
+
+        The value of the iterate, which need not be that of a convex function, lies between the best bound and the best
+        objective of all checks. (Of this check alone, a pair that is missing would make the objective worse, whatever
+        the step size.)
+        """
+        fitted = torch.stack([self.operator.fitted(u) for u in self.state.pieces]).double()
+        value = self.problem.relaxed_value(fitted, slopes)
+        early = self.n_iter < BALANCED_FROM or relative_gap(objective, bound) < BALANCED_GAP
+        known = not early and value < objective
+        return self.problem.ranks.agreed((objective - value) / max(value - bound, TINY) if known else 1.0)[0]
 
     def _bound(self, objective: float | None) -> float:
         """A certified lower bound, tightened where it is near enough to an objective for that to help."""
@@ -321,24 +351,48 @@ class WorkingPairs(Iteration):
         found = stationarity(self.operator, self.problem.signs, point)
         return self.problem.dual_value(found, point.theta, point.mass(self.operator), tight=tight)
 
-    def _join(self, violated: Tensor) -> None:
-        """Let pairs join, without a multiplier, and with the slack that they have where that is positive."""
-        state, operator = self.state, self.operator
+    def _exchange(self, violated: Tensor) -> None:
+        """Let violated pairs join, and those leave that have been without a multiplier for some time.
+
+        A pair joins without a multiplier, and with the slack that it has where that is positive. One that has left
+        and joins again stays: pairs that come and go would keep a fit from converging.
+        """
+        state, operator, geometry = self.state, self.operator, self.problem.geometry
+        without = (state.slacks < 0).all(0) & (state.idle != STAYS)
+        state.idle = torch.where(without, state.idle + 1, state.idle.clamp_max(0))
         violated = operator.mine(violated)
-        new = violated[~torch.isin(violated, state.keys)]
-        if not operator.ranks.any(len(new) > 0):
+        present, there = _found(violated, state.keys)
+        staying = state.idle < IDLE_CHECKS
+        staying[there[present]] = True
+        new, leaving = violated[~present], state.keys[~staying]
+        if not operator.ranks.any(len(new) + len(leaving) > 0):
             return
-        state.keys, order = torch.cat([state.keys, new]).sort()
+        changed = torch.cat([leaving, new])
+        self._stale[changed // geometry.n_points] = True
+        self._stale[geometry.cells[changed % geometry.n_points]] = True
+        state.keys, order = torch.cat([state.keys[staying], new]).sort()
         operator.choose(state.keys)
-        fresh = order >= state.slacks.shape[1]
-        old, at_rest = state.slacks, [-operator.slacks(u).clamp_min(0) for u in state.pieces]
-        state.slacks = torch.stack(at_rest)
-        state.slacks[:, ~fresh] = old
-        unit, kappa = self._scales(state.keys)
+        slacks = torch.stack([-operator.slacks(u).clamp_min(0) for u in state.pieces])
+        old = order < len(order) - len(new)
+        slacks[:, old] = state.slacks[:, staying]
+        idle = torch.full_like(state.keys, -IDLE_CHECKS, dtype=torch.int8)  # who joins has twice the time
+        idle[old] = state.idle[staying]
+        idle[_found(state.keys, state.left)[0] & ~old] = STAYS
+        state.slacks, state.idle = slacks, idle
+        state.left = torch.unique(torch.cat([state.left, leaving]))
+
+    def _choose_steps(self, imbalance: float) -> None:
+        """Choose step sizes for the pairs there are, and for how primal and dual infeasibility compare."""
+        state = self.state
+        unit, kappa = self._scales()
         drift = torch.cat([kappa / state.kappa, kappa.new_tensor([state.unit / unit])])
-        if self.options.rho is None and (drift.amax() > DRIFT or drift.amin() < 1 / DRIFT):
+        moved = bool(drift.amax() > DRIFT or drift.amin() < 1 / DRIFT)
+        if not 1 / IMBALANCE < imbalance < IMBALANCE:
+            state.balance *= min(max(math.sqrt(imbalance), 1 / LARGEST_CHANGE), LARGEST_CHANGE)
+            moved = True
+        if moved and self.options.rho is None:
             state.unit = unit
-            self._rescale(unit * self._alpha_scale, kappa)
+            self._rescale(self._rho(unit), kappa)
         else:
             self._prepare()
 
@@ -347,17 +401,25 @@ class WorkingPairs(Iteration):
         parts = {field.name: getattr(self.state, field.name) for field in fields(PairState)}
         tensors = {name: part for name, part in parts.items() if isinstance(part, Tensor)}
         values = {name: part for name, part in parts.items() if name not in tensors}
-        return values, {**tensors, "inverse": self._inverse, "n_pairs": self._n_pairs, "moments": self._moments}
+        return values, {**tensors, "inverse": self._inverse, "moments": self._moments}
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on from a snapshot."""
         device = self.state.keys.device
         there: dict[str, Any] = {name: part.to(device, copy=True) for name, part in tensors.items()}
-        self._inverse, self._n_pairs, moments = (there.pop(name) for name in ("inverse", "n_pairs", "moments"))
+        self._inverse, moments = there.pop("inverse"), there.pop("moments")
         self.state = PairState(**values, **there)
         self.operator.choose(self.state.keys)
         self._prepare()
         self._moments = moments
+
+
+def _found(keys: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
+    """Which of some keys are among others, which are sorted, and where these would be."""
+    there = torch.searchsorted(among, keys)
+    found = there < len(among)
+    found[found.clone()] = among[there[found]] == keys[found]
+    return found, there
 
 
 def _modes(sets: Tensor) -> Tensor:

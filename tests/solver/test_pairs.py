@@ -160,12 +160,10 @@ def test_ranks_share_the_pieces(n_pieces):
         mine = operator.mine(keys)
         operator.choose(mine)
         parts.append(mine)
-        counts = operator.pairs_of_pieces()
         normal = operator.normal(pieces)
         chosen = torch.arange(geometry.n_pieces)
         blocks = operator.blocks(torch.ones(len(mine), dtype=torch.float64), chosen)
     assert torch.equal(torch.cat(parts), keys)
-    assert torch.equal(counts, alone.pairs_of_pieces())
     torch.testing.assert_close(normal, alone.normal(pieces))
     torch.testing.assert_close(blocks, alone.blocks(torch.ones(len(keys), dtype=torch.float64), chosen))
 
