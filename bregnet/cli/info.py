@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from bregnet._core.notebook import held_fits
 from bregnet._core.version import __version__
 from bregnet.cli.models import Model
-from bregnet.divergences import DifferenceOfConvex, GeneratorSum, MaxAffine
+from bregnet.plotting._fits import held_fits
+from bregnet.reporting.numbers import piece_counts
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "safetensors", "faiss-cpu")
 FITTED = ("threshold", "temperature", "n_neighbors", "n_clusters", "n_components", "side")
@@ -31,7 +31,7 @@ def describe(model: Model) -> dict[str, Any]:
         "classes": None if classes is None else classes.tolist(),
         "items": None if model.index is None else len(model.index),
         "searched_by": None if model.index is None or not len(model.index) else model.index.method,
-        "pieces": n_pieces(function) or None,
+        "pieces": sum(piece_counts(function)) or None,
         "learner": None if fit is None or fit is obj else type(fit).__name__,
         "alpha": _value(fit, "alpha"),
         **{name: _value(obj, name) for name in FITTED},
@@ -57,15 +57,6 @@ def _versions() -> list[str]:
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
-
-
-def n_pieces(function: Any) -> int:
-    """Affine pieces, of all parts of a function."""
-    if isinstance(function, DifferenceOfConvex):
-        return n_pieces(function.convex) + n_pieces(function.concave)
-    if isinstance(function, GeneratorSum):
-        return sum(n_pieces(part) for part in function.generators)
-    return function.n_pieces if isinstance(function, MaxAffine) else 0
 
 
 def for_people(value: Any) -> str:

@@ -10,6 +10,7 @@ from sklearn.utils.validation import validate_data
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, refuse_strange, to_numpy
+from bregnet._core.optional import require
 from bregnet.divergences import BregmanDivergence, Generator
 from bregnet.divergences import divergence as named_divergence
 from bregnet.divergences.bregman_divergence import NAMED
@@ -157,6 +158,7 @@ def shown_rows(classes: np.ndarray | None, n_rows: int, most: int) -> np.ndarray
 def axes(ax: Axes | None) -> Axes:
     """The axes that were given, or new ones of pyplot."""
     if ax is None:
+        require("bregnet.plotting", "matplotlib", extra="report")
         from matplotlib import pyplot
 
         return pyplot.subplots(layout="constrained")[1]

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from bregnet import plotting
-from bregnet._core.notebook import percent
-from bregnet.plotting._fits import draw_predictions
+from bregnet.plotting._fits import draw_predictions, percent
 from bregnet.plotting._matrices import Shown, draw_map, draw_matrix, shown_divergences
 from bregnet.plotting._retrieval import draw_curves, query_rows
 from bregnet.plotting._shared import Measure, shown_distance, shown_name
@@ -28,7 +26,7 @@ N_EXAMPLES, N_HARDEST = 6, 3
 class Picture:
     """A picture and what is written under it."""
 
-    svg: Markup
+    svg: str
     caption: str
 
 
@@ -83,18 +81,16 @@ def certificate(subject: Subject) -> Section:
         "The lower bound is computed from a feasible point of the dual program and holds whatever the solver did: no"
         " function of the program has an objective below it. The optimum lies in the shaded part."
     )
-    figures = Table(
-        ["value"],
-        [
-            ("objective", [(f"{result.objective:.5g}", False)]),
-            ("certified lower bound", [(f"{result.dual_bound:.5g}", False)]),
-            ("certified gap", [(percent(result.gap), False)]),
-            ("iterations", [(f"{result.n_iter:,}", False)]),
-            ("of them interior-point", [(f"{result.n_interior:,}", False)]),
-            ("seconds", [(f"{result.seconds:.3g}", False)]),
-        ],
-    )
-    return Section("certificate", "Certificate", text, [Picture(Markup(svg), told)], figures, "The certificate")
+    values = {
+        "objective": f"{result.objective:.5g}",
+        "certified lower bound": f"{result.dual_bound:.5g}",
+        "certified gap": percent(result.gap),
+        "iterations": f"{result.n_iter:,}",
+        "of them interior-point": f"{result.n_interior:,}",
+        "seconds": f"{result.seconds:.3g}",
+    }
+    figures = Table(["value"], [(name, [(value, False)]) for name, value in values.items()])
+    return Section("certificate", "Certificate", text, [Picture(svg, told)], figures, "The certificate")
 
 
 def features(subject: Subject) -> Section:
@@ -114,7 +110,7 @@ def features(subject: Subject) -> Section:
     order = np.argsort(-bounds, kind="stable")[:MOST_ROWS]
     largest = Table(["largest slope"], [(subject.feature_names[at], [(shown(bounds[at]), False)]) for at in order])
     told = "The features" if len(order) == len(bounds) else f"The first {len(order)} of {len(bounds)} features"
-    return Section("features", "Features", text, [Picture(Markup(svg), caption)], largest, told)
+    return Section("features", "Features", text, [Picture(svg, caption)], largest, told)
 
 
 def precision(subject: Subject, found: dict[str, Retrieval], figures: Table) -> Section:
@@ -134,7 +130,7 @@ def precision(subject: Subject, found: dict[str, Retrieval], figures: Table) -> 
     )
     k = found[subject.name].ids.shape[1]
     caption = f"Mean average precision, and accuracy of {k} nearest {'neighbour' if k == 1 else 'neighbours'}"
-    return Section("retrieval", "Retrieval", text, [Picture(Markup(svg), "")], figures, caption)
+    return Section("retrieval", "Retrieval", text, [Picture(svg, "")], figures, caption)
 
 
 def before_and_after(subject: Subject, before: tuple[str, Measure] | None) -> list[Section]:
@@ -169,7 +165,7 @@ def _pictures(name: str, kind: str, draw: Callable[[Shown, Any], None], found: d
 
         about = f"{kind} of the divergences among {len(shown_rows.divergences)} rows by {by}, with their classes."
         svg = drawn(f"{name}-{place}", f"{kind} by {by}", about, draw_titled, SQUARE)
-        pictures.append(Picture(Markup(svg), ""))
+        pictures.append(Picture(svg, ""))
     return pictures
 
 
@@ -219,7 +215,7 @@ def targets(subject: Subject) -> Section:
         SQUARE,
     )
     text = f"Predictions for {len(rows.features):,} rows. On the dashed line they are exact."
-    return Section("predictions", "Predictions", text, [Picture(Markup(svg), "")])
+    return Section("predictions", "Predictions", text, [Picture(svg, "")])
 
 
 def compared(table: Table) -> Section:

@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
-from bregnet._core.notebook import held_fits
 from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean, divergence
-from bregnet.plotting._fits import feature_names_of, predicted_by, targets_of
+from bregnet.plotting._fits import feature_names_of, held_fits, predicted_by, targets_of
 from bregnet.plotting._shared import (
     Measure,
     classes_of,
