@@ -36,13 +36,5 @@ def main(debug: bool) -> None:
     """Metric learning with Bregman divergences, and convex regression, with a certificate on every fit."""
 
 
-for command in (
-    commands.demo,
-    commands.fit,
-    commands.evaluate,
-    commands.search,
-    commands.cluster,
-    commands.predict,
-    commands.info,
-):
-    main.add_command(command)
+for name in ("demo", "fit", "evaluate", "search", "cluster", "predict", "info"):
+    main.add_command(getattr(commands, name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,41 @@ from tqdm import tqdm
 from bregnet.cli.data import Columns, Data
 from bregnet.cli.models import Model, plain
 from bregnet.cli.options import STANDARD
-from bregnet.cli.output import shows_progress, tell, writing
+from bregnet.cli.output import check_outputs, shows_progress, tell, writing
 from bregnet.retrieval import BregmanIndex
 from bregnet.retrieval.base import but_own
 
-K = 10
-QUERIES_AT_ONCE = 4096
-FIELDS = ("query", "rank", "id", "divergence")
+
+def run(
+    path: Path,
+    items: Path | None,
+    queries: Path | None,
+    columns: Columns,
+    *,
+    k: int | None,
+    side: str | None,
+    names: str | None,
+    form: str | None,
+    output: Path | None,
+    quiet: bool,
+) -> None:
+    """Search, and write the neighbours as CSV or as a line of JSON each."""
+    check_outputs(stream=output)
+    found = neighbours(plan(path, items, queries, columns, k=k, side=side, names=names), quiet=quiet)
+    as_lines = form == "jsonl" or (form is None and output is not None and output.suffix in (".jsonl", ".json"))
+    fields, count = ("query", "rank", "id", "divergence"), 0
+    with writing(output) as file:
+        lines = csv.writer(file, lineterminator="\n")
+        if not as_lines:
+            lines.writerow(fields)
+        for each in found:
+            count += 1
+            if as_lines:
+                file.write(json.dumps(dict(zip(fields, each, strict=True)), default=str) + "\n")
+            else:
+                lines.writerow(each)
+    if output not in (None, STANDARD):
+        tell(f"{count} neighbours written to {output}", quiet=quiet)
 
 
 @dataclass(frozen=True)
@@ -61,7 +89,7 @@ def plan(
     names: str | None,
 ) -> SearchPlan:
     """Read the model, the items and the queries."""
-    model = Model.at(path)
+    model = Model.read(path)
     divergence = model.needed_divergence("search")
     gallery: Data | None = None
     if items is not None:
@@ -88,15 +116,15 @@ def _count(k: int | None, there: int) -> int:
         raise ValueError("there must be an item to find beside the query itself, got none")
     if k is not None and k > there:
         raise ValueError(f"-k must be at most {there}, as many items as a query can find, got {k}")
-    return min(K, there) if k is None else k
+    return min(10, there) if k is None else k
 
 
-def neighbours(wanted: SearchPlan, *, quiet: bool) -> Iterator[tuple[Any, int, Any, float]]:
-    """Query, rank, id and divergence, query by query; some queries are searched for at a time."""
+def neighbours(wanted: SearchPlan, *, quiet: bool, at_once: int = 4096) -> Iterator[tuple[Any, int, Any, float]]:
+    """Query, rank, id and divergence, query by query; `at_once` queries are searched for at a time."""
     total = len(wanted.queries)
     with tqdm(total=total, desc="searching", unit=" queries", disable=not shows_progress(quiet=quiet)) as bar:
-        for start in range(0, total, QUERIES_AT_ONCE):
-            rows = np.arange(start, min(start + QUERIES_AT_ONCE, total))
+        for start in range(0, total, at_once):
+            rows = np.arange(start, min(start + at_once, total))
             found = wanted.index.search(wanted.queries[rows], wanted.k + wanted.alone, progress=False)
             divergences, ids = (np.asarray(each) for each in found)
             if wanted.alone:
@@ -108,20 +136,3 @@ def neighbours(wanted: SearchPlan, *, quiet: bool) -> Iterator[tuple[Any, int, A
                 for rank, (item, value) in enumerate(zip(near, values, strict=True), start=1):
                     yield query, rank, item, value
             bar.update(len(rows))
-
-
-def write(found: Iterable[tuple[Any, int, Any, float]], output: Path | None, *, as_lines: bool, quiet: bool) -> None:
-    """Write neighbours as CSV, or as a line of JSON each."""
-    count = 0
-    with writing(output) as file:
-        lines = csv.writer(file, lineterminator="\n")
-        if not as_lines:
-            lines.writerow(FIELDS)
-        for each in found:
-            count += 1
-            if as_lines:
-                file.write(json.dumps(dict(zip(FIELDS, each, strict=True)), default=str) + "\n")
-            else:
-                lines.writerow(each)
-    if output not in (None, STANDARD):
-        tell(f"{count} neighbours written to {output}", quiet=quiet)

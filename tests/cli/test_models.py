@@ -2,6 +2,7 @@ import csv
 import io
 import json
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,9 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import bregnet
 from bregnet import PBDL, BregmanIndex, BregmanKMeans, BregmanKNeighborsClassifier, ConvexRegressor, DCRegressor
+from bregnet.cli.data import Columns
+from bregnet.cli.search import neighbours as neighbours_of
+from bregnet.cli.search import plan
 from bregnet.metrics import purity
 from tests.support.cli_runs import LABELS, NAMES, SAME, X, Y, error_of, run, write_files
 
@@ -160,8 +164,7 @@ def neighbours(text):
 
 class TestSearch:
     @pytest.mark.parametrize("side", ["right", "left"])
-    def test_items_do_not_find_themselves(self, learner, monkeypatch, side):
-        monkeypatch.setattr("bregnet.cli.search.QUERIES_AT_ONCE", 7)  # several blocks
+    def test_items_do_not_find_themselves(self, learner, side):
         found = neighbours(run("search", "learner", "labels.csv", "-k", 4, "--side", side).stdout)
         matrix = learner.divergence_.pairwise(X)  # D(row, column)
         divergences = matrix if side == "right" else matrix.T.copy()
@@ -171,6 +174,12 @@ class TestSearch:
         np.testing.assert_allclose(values, np.sort(divergences, 1)[:, :4], atol=1e-9)
         ids = np.array([int(each) for _, _, each, _ in found]).reshape(60, 4)
         np.testing.assert_allclose(divergences[np.arange(60)[:, None], ids], values, atol=1e-9)
+
+    def test_queries_are_searched_for_in_blocks(self, learner):
+        wanted = plan(Path("learner"), Path("labels.csv"), None, Columns(), k=4, side=None, names=None)
+        blocks, whole = (list(neighbours_of(wanted, quiet=True, at_once=each)) for each in (7, 60))
+        assert len(whole) == 240
+        assert blocks == whole
 
     def test_duplicates_hide_no_neighbour(self, folder):
         bregnet.save(bregnet.divergence("sqeuclidean"), "plain")
