@@ -35,8 +35,6 @@ COLOURS = (
 NEUTRAL = "#8a8a8a"  # of frames and lines that only guide the eye
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 MOST_LEGEND_CLASSES = 12
-LEGEND = {"frameon": False, "fontsize": "small"}
-NAME_LENGTH = 28  # characters of a name that are shown
 
 
 @dataclass(frozen=True)
@@ -51,11 +49,6 @@ class Measure:
         if self.side == "right":
             return self.divergence.pairwise(queries, items)
         return self.divergence.pairwise(items, queries).T
-
-    def among(self, rows: np.ndarray) -> np.ndarray:
-        """Divergences among rows, a query a row; the diagonal is 0."""
-        found = self.divergence.pairwise(rows)
-        return found if self.side == "right" else found.T
 
 
 def measure(given: Any, name: str = "divergence") -> Measure:
@@ -172,7 +165,7 @@ def printable(value: Any) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in str(value)).strip()
 
 
-def shown_name(value: Any, length: int = NAME_LENGTH) -> str:
+def shown_name(value: Any, length: int = 28) -> str:
     """A name in one line that is not too long."""
     text = printable(value)
     return text if len(text) <= length else text[: length - 1] + "…"
@@ -190,7 +183,9 @@ def colour(number: int) -> str:
 
 def legend(ax: Axes, handles: list[Any], names: list[str], **options: Any) -> Legend:
     """A legend of names as they are: dollar signs and leading underscores mean nothing special."""
-    made = ax.legend(handles, [str(number) for number in range(len(names))], **{**LEGEND, **options})
+    made = ax.legend(
+        handles, [str(number) for number in range(len(names))], **{"frameon": False, "fontsize": "small", **options}
+    )
     for text, name in zip(made.get_texts(), names, strict=True):
         text.set_parse_math(False)
         text.set_text(name)

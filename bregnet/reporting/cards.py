@@ -20,13 +20,6 @@ from bregnet.reporting.numbers import piece_counts
 from bregnet.retrieval import BregmanIndex
 from bregnet.solver.result import Result
 
-WIDTH, HEIGHT, MARGIN = 150, 44, 3  # of the small plot, in pixels
-OBJECTIVE, BOUND = "#0f7fc4", "#d86a10"  # that are seen on light and on dark ground
-CARD = (
-    "display: inline-flex; flex-wrap: wrap; gap: .3em 1.4em; align-items: center; margin: .4em 0; padding: .5em .9em;"
-    " border: 1px solid #8886; border-radius: .5em; color: inherit; font: 13px/1.5 system-ui, sans-serif"
-)
-
 
 @singledispatch
 def html_card(shown: Any) -> str:
@@ -79,9 +72,13 @@ def _(shown: BregmanIndex) -> str:
 
 def card(name: str, status: str, facts: Mapping[str, str], history: Sequence[Any] = ()) -> str:
     """A frame with a name, a sentence, some figures, and a small plot of how the certified gap closed."""
+    style = (
+        "display: inline-flex; flex-wrap: wrap; gap: .3em 1.4em; align-items: center; margin: .4em 0; padding: .5em"
+        " .9em; border: 1px solid #8886; border-radius: .5em; color: inherit; font: 13px/1.5 system-ui, sans-serif"
+    )
     figures = " · ".join(f"{escape(key)} <b>{escape(value)}</b>" for key, value in facts.items())
-    told = f"<div><b>{escape(name)}</b> {escape(status)}<br>{figures}</div>"
-    return f'<div style="{CARD}">{told}{sparkline(history)}</div>'
+    text = f"<div><b>{escape(name)}</b> {escape(status)}<br>{figures}</div>"
+    return f'<div style="{style}">{text}{sparkline(history)}</div>'
 
 
 def sparkline(history: Sequence[Any]) -> str:
@@ -89,24 +86,26 @@ def sparkline(history: Sequence[Any]) -> str:
     history = finite_looks(history)
     if len(history) < 2:
         return ""
+    width, height, margin = 150, 44, 3
+    blue, orange = "#0f7fc4", "#d86a10"  # seen on light and on dark ground
     first, last = history[0].iteration, history[-1].iteration
     lowest, highest = level_range(history)
 
     def place(look: Any, value: float) -> str:
-        x = MARGIN + (WIDTH - 2 * MARGIN) * (look.iteration - first) / max(last - first, 1)
+        x = margin + (width - 2 * margin) * (look.iteration - first) / max(last - first, 1)
         share = (min(max(value, lowest), highest) - lowest) / (highest - lowest)
-        return f"{x:.1f},{HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * share:.1f}"
+        return f"{x:.1f},{height - margin - (height - 2 * margin) * share:.1f}"
 
     upper = [place(look, look.objective) for look in history]
     lower = [place(look, look.dual_bound) for look in history]
     lines = "".join(
         f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.6"{dashes}/>'
-        for points, colour, dashes in ((upper, OBJECTIVE, ""), (lower, BOUND, ' stroke-dasharray="4 2"'))
+        for points, colour, dashes in ((upper, blue, ""), (lower, orange, ' stroke-dasharray="4 2"'))
     )
-    told = f"Objective and certified lower bound over {last:,} iterations"
-    between = f'<polygon points="{" ".join(upper + lower[::-1])}" fill="{OBJECTIVE}" fill-opacity=".15"/>'
-    size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
-    return f'<svg {size} role="img" aria-label="{told}"><title>{told}</title>{between}{lines}</svg>'
+    title = f"Objective and certified lower bound over {last:,} iterations"
+    between = f'<polygon points="{" ".join(upper + lower[::-1])}" fill="{blue}" fill-opacity=".15"/>'
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    return f'<svg {size} role="img" aria-label="{title}"><title>{title}</title>{between}{lines}</svg>'
 
 
 def _shape(function: Any) -> dict[str, str]:

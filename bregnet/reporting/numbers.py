@@ -20,8 +20,6 @@ from bregnet.plotting._shared import Measure, printable
 from bregnet.reporting.subject import Rows, Subject
 
 N_NEIGHBOURS = 5
-NEGLIGIBLE = 0.01  # of the largest slope
-LESS_IS_BETTER = ("second", "time", "gap", "error", "loss", "memory")
 
 
 def of_fit(subject: Subject) -> dict[str, Any]:
@@ -79,8 +77,8 @@ def piece_counts(function: Any) -> list[int]:
 
 
 def n_used(bounds: Any) -> int:
-    """How many features have a slope that is not negligible."""
-    return int((np.asarray(bounds) > NEGLIGIBLE * np.max(bounds)).sum())
+    """How many features have a slope of more than 1% of the largest."""
+    return int((np.asarray(bounds) > 0.01 * np.max(bounds)).sum())
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ def table(given: Any) -> Table:
     rows: list[tuple[str, list[tuple[str, bool]]]] = [(name, []) for name, _ in named]  # names may be equal by now
     for column in columns:
         numbers = [values[column] for _, values in named if _is_number(values.get(column))]
-        less = any(word in column.lower() for word in LESS_IS_BETTER)
+        less = any(word in column.lower() for word in ("second", "time", "gap", "error", "loss", "memory"))
         best = (min if less else max)(numbers) if len(numbers) > 1 else None
         for (_, values), (_, cells) in zip(named, rows, strict=True):
             value = values.get(column)
