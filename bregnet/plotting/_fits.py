@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
-from bregnet.plotting._shared import NEUTRAL, axes, colour, legend, rows_of, shown_name
+from bregnet.plotting._shared import NEUTRAL, axes, colour, legend, real_numbers, rows_of, shown_name
 from bregnet.solver.result import Result
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def feature_bounds(
     >>> len(ax.patches)
     3
     """
-    bounds = bounds_of(fitted) * (1.0 if scales is None else rows_of("scales", np.atleast_2d(to_numpy(scales)))[0])
+    bounds = bounds_of(fitted) * (1.0 if scales is None else real_numbers("scales", scales))
     texts = feature_names_of(_named(fitted), names, len(bounds))
     fitted = _holder(fitted, "feature_bounds_")
     order = np.argsort(-bounds, kind="stable")[: check.integer_at_least("top", top, 1)]
@@ -167,17 +167,9 @@ def predictions(fitted: Any, X: Array, y: Array, ax: Axes | None = None) -> Axes
 
 def targets_of(y: Array, n_rows: int) -> np.ndarray:
     """A finite target for each row."""
-    try:
-        targets = np.asarray(to_numpy(y))
-        if targets.dtype.kind == "c":  # numpy would take the real parts
-            raise TypeError(f"dtype {targets.dtype}")
-        targets = targets.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"y must hold real numbers, the targets of a regression, got {error}") from None
+    targets = real_numbers("y", y)
     if targets.shape != (n_rows,):
         raise ValueError(f"y must have shape ({n_rows},), a target for each row, got {targets.shape}")
-    if not np.isfinite(targets).all():
-        raise ValueError("y must be finite, got NaN or infinity")
     return targets
 
 

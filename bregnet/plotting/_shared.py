@@ -73,22 +73,28 @@ def rows_of(name: str, values: Array, n_features: int | None = None, fitted: Any
     """Finite rows in double precision, at least one; a data frame must have the columns of the fitted estimator."""
     if hasattr(fitted, "feature_names_in_") and hasattr(values, "columns"):
         validate_data(fitted, values, reset=False, skip_check_array=True)
-    refuse_strange(name, values)
-    try:
-        found = np.asarray(to_numpy(values))
-        if found.dtype.kind == "c":  # numpy would take the real parts
-            raise TypeError(f"dtype {found.dtype}")
-        rows = found.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must hold real numbers, got {type(values).__name__}: {error}") from None
+    rows = real_numbers(name, values)
     if rows.ndim != 2 or n_features not in (None, rows.shape[1]):
         expected = "n_features" if n_features is None else n_features
         raise ValueError(f"{name} must have shape (n_samples, {expected}), got {rows.shape}")
     if len(rows) == 0:
         raise ValueError(f"{name} must have at least one row, got none")
-    if not np.isfinite(rows).all():
-        raise ValueError(f"{name} must be finite, got NaN or infinity")
     return rows
+
+
+def real_numbers(name: str, values: Array) -> np.ndarray:
+    """Finite numbers in double precision."""
+    refuse_strange(name, values)
+    try:
+        found = np.asarray(to_numpy(values))
+        if found.dtype.kind == "c":  # numpy would take the real parts
+            raise TypeError(f"dtype {found.dtype}")
+        found = found.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must hold real numbers, got {type(values).__name__}: {error}") from None
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity")
+    return found
 
 
 def same_columns(name: str, values: Any, name_before: str, before: Any) -> None:
