@@ -69,10 +69,7 @@ class Columns:
 
     def chosen_from(self, path: Path, table: Any) -> Any:
         """The columns that are chosen, of a table that has them."""
-        wanted = [*(self.features or ()), *(self.drop or ())]
-        unknown = [name for name in wanted if name not in table.columns]
-        if unknown:
-            raise ValueError(f"{path} must have the column {_listed(unknown)}, got {_listed(table.columns)}")
+        _check_columns(path, table, [*(self.features or ()), *(self.drop or ())])
         chosen = table if self.features is None else table[list(dict.fromkeys(self.features))]
         return chosen.drop(columns=[name for name in self.drop or () if name in chosen.columns])
 
@@ -196,7 +193,7 @@ def _table(path: Path, kind: str, labels: Sequence[str]) -> Any:
 
 
 def _without_row_numbers(table: Any) -> Any:
-    """Leave out the numbers of the rows, which pandas writes as a first column without a name: they tell the order."""
+    """Leave out the numbers of the rows, which pandas writes as a first column without a name: they only say the order."""
     first = table.columns[0] if table.shape[1] else ""
     if first != "Unnamed: 0" or not np.array_equal(table[first].to_numpy(), np.arange(len(table))):
         return table
@@ -229,9 +226,14 @@ def _refuse_target(columns: Columns, others: Sequence[str]) -> None:
         raise click.UsageError(f"--features must not name the target or the ids, got {_listed(both)}")
 
 
+def _check_columns(path: Path, table: Any, names: Sequence[str]) -> None:
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        raise ValueError(f"{path} must have the column {_listed(missing)}, got {_listed(table.columns)}")
+
+
 def _column(path: Path, table: Any, name: str) -> np.ndarray:
-    if name not in table.columns:
-        raise ValueError(f"{path} must have the column {name!r}, got {_listed(table.columns)}")
+    _check_columns(path, table, [name])
     column = table[name]
     if column.isna().any():
         raise ValueError(f"{path}: column {name!r} must have a value in every row, got {_gaps(column)}")

@@ -68,7 +68,7 @@ def run(*, search_alpha: bool, cv: int | None, checkpoint: Path | None, resume: 
     parameters = {name: value for name in own if (value := given.pop(name)) is not None}
     if checkpoint is not None:
         parameters["checkpoint"] = Checkpoint(checkpoint, resume=resume)
-    _do(Job(**given, folds=cv or (5 if search_alpha else None), parameters=parameters))
+    _fit_and_write(Job(**given, folds=cv or (5 if search_alpha else None), parameters=parameters))
 
 
 def _check_usage(given: dict[str, Any], resume: bool) -> None:
@@ -96,13 +96,13 @@ def _all(names: list[str]) -> str:
     return " and ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
-def _do(job: Job) -> None:
+def _fit_and_write(job: Job) -> None:
     with joined() as ranks:
-        speaks = ranks.rank == 0
-        quiet = job.quiet or not speaks
+        is_first = ranks.rank == 0
+        quiet = job.quiet or not is_first
         if job.folds is not None and ranks.size > 1:
             raise click.UsageError("alpha is searched for by one process, got several that share the points")
-        if speaks:
+        if is_first:
             check_outputs(job.output, report=job.report)
         read = _read(job)
         name = job.learner or ("dc" if read.is_float else "pbdl")
@@ -110,15 +110,15 @@ def _do(job: Job) -> None:
         model = _unfitted(name, job, verbose=int(shows_progress(quiet=quiet)))
         tell(_intention(model, job, read), quiet=quiet)
         fitted_to, held_out = _parts(name, job, read)
-        with warnings_as_lines(silent=not speaks):
+        with warnings_as_lines(silent=not is_first):
             _fit(model, fitted_to, job)
             if name == "pbdl":
                 warn_of_nothing(model.divergence_, fitted_to)
-        if not speaks:
+        if not is_first:
             return
         save(model.set_params(verbose=0), job.output)
         if not quiet:
-            _tell_result(model)
+            _print_result(model)
         tell(f"written to {job.output}", quiet=quiet)
         if held_out is not None:
             with warnings_as_lines():
@@ -188,7 +188,7 @@ def _fit(model: Any, read: Data, job: Job) -> None:
         model.fit(read.X, read.y)
 
 
-def _tell_result(model: Any) -> None:
+def _print_result(model: Any) -> None:
     result = model.result_
     if hasattr(model, "best_score_"):
         score = f"score {model.best_score_:.4g} in {model.n_splits_} folds"

@@ -125,7 +125,7 @@ def _line(cells: Sequence[str], first: int, widths: Sequence[int]) -> str:
 
 @contextmanager
 def warnings_as_lines(*, silent: bool = False) -> Iterator[None]:
-    """Warnings are told at the end, each once and in one line."""
+    """Print warnings at the end, each once and in one line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.filterwarnings("ignore", message="X (has|does not have valid) feature names")

@@ -130,7 +130,7 @@ def before_and_after(subject: Subject, before: tuple[str, Measure] | None) -> li
     )
     maps = (
         "Distances on the map follow the square root of the divergences, symmetrised, as well as two dimensions allow."
-        " It is not told which class a row has: classes lie apart where the divergence sets them apart."
+        " It is drawn without the classes: they lie apart where the divergence sets them apart."
     )
     return [
         Section("matrix", f"Divergences, {order}", matrices, _pictures("matrix", "Heat map", draw_matrix, found)),

@@ -215,9 +215,16 @@ def baselines_of(given: Any, subject: Subject) -> dict[str, Measure]:
     spread = rows.std(0)
     used = spread[spread > 0]
     if len(used) and used.max() > 2 * used.min():
-        weights = np.where(spread > 0, 1 / np.where(spread > 0, spread, 1) ** 2, 1.0)
-        found["Euclid, unit variance"] = Measure(divergence(SquaredEuclidean(weights)))
+        found["Euclid, unit variance"] = Measure(unit_variance_euclid(rows))
     return found
+
+
+def unit_variance_euclid(X: np.ndarray) -> BregmanDivergence:
+    """Squared Euclidean distance of features that have unit variance in X; constant ones stay as they are."""
+    variances = X.var(0)
+    return BregmanDivergence(
+        SquaredEuclidean(np.divide(1.0, variances, out=np.ones_like(variances), where=variances > 0))
+    )
 
 
 def _is_subject(given: Any, by: Measure, subject: Subject) -> bool:
