@@ -193,7 +193,7 @@ def _table(path: Path, kind: str, labels: Sequence[str]) -> Any:
 
 
 def _without_row_numbers(table: Any) -> Any:
-    """Leave out the numbers of the rows, which pandas writes as a first column without a name: they only say the order."""
+    """Leave out the row numbers that pandas writes as a first column without a name: they are no feature."""
     first = table.columns[0] if table.shape[1] else ""
     if first != "Unnamed: 0" or not np.array_equal(table[first].to_numpy(), np.arange(len(table))):
         return table
