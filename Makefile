@@ -1,23 +1,22 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
 COVERAGE := --cov=bregnet --cov-report=term:skip-covered
 
 .PHONY: setup demo docs test test-all lint type bench paper clean
 
-setup: $(STAMP)
+setup: $(VENV)/.with-dev
 
-$(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+# the package with one of its extras
+$(VENV)/.with-%: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
 	@touch $@
 
-demo: setup
+demo: $(VENV)/.with-cli
 	$(BIN)/bregnet demo
 
-docs: setup
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+docs: $(VENV)/.with-docs
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
@@ -44,8 +43,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.scale
 
 # the paper's tables, for hours; BREGNET_DATA names the folder of its sets
-paper: setup
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[benchmarks]'
+paper: setup $(VENV)/.with-benchmarks
 	$(BIN)/python -m benchmarks.paper
 
 clean:

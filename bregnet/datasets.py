@@ -27,6 +27,7 @@ from sklearn.utils import Bunch
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.files import UnreadableFileError
+from bregnet._core.optional import require
 
 N_FOLDS = 5
 LEAST_SCALE = 1e-5  # what a feature that is constant in the training part is divided by
@@ -438,6 +439,7 @@ def _from_openml(name: str, home: Path | None) -> Bunch:
         raise _missing(name, home, "it is not known to have this set of the paper")
     which = {"name": name} if paper is None else {"data_id": paper.openml}
     try:
+        require("a set of OpenML", "pandas", extra="tables")
         with warnings.catch_warnings():  # of tries before the last, which is in the error
             warnings.filterwarnings("ignore", "A network error occurred while downloading", UserWarning)
             found = fetch_openml(**which, as_frame=True, parser="auto", cache=False)

@@ -12,7 +12,11 @@ from bregnet._core.version import __version__
 from bregnet.cli import commands
 from bregnet.cli.errors import Commands
 
-EPILOG = """\
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="""\
 \b
 Examples:
   bregnet demo
@@ -24,11 +28,7 @@ Results go to the standard output or to a file, all else to the standard error. 
 or a file are at fault, 2 the command is, 3 another process was lost, 130 it was interrupted.
 
 Completion in the shell: eval "$(_BREGNET_COMPLETE=bash_source bregnet)" (or zsh_source, or fish_source).
-"""
-
-
-@click.group(
-    cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+""",
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, prog_name="bregnet")
@@ -36,13 +36,5 @@ def main(debug: bool) -> None:
     """Metric learning with Bregman divergences, and convex regression, with a certificate on every fit."""
 
 
-for command in (
-    commands.demo,
-    commands.fit,
-    commands.evaluate,
-    commands.search,
-    commands.cluster,
-    commands.predict,
-    commands.info,
-):
-    main.add_command(command)
+for name in ("demo", "fit", "evaluate", "search", "cluster", "predict", "info"):
+    main.add_command(getattr(commands, name))

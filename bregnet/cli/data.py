@@ -13,11 +13,11 @@ from typing import Any
 import click
 import numpy as np
 
+from bregnet._core.optional import require
 from bregnet.cli.options import STANDARD
 from bregnet.cli.output import tell
 
 TABLES, ARRAYS = (".csv", ".csv.gz", ".parquet", ".pq"), (".npz", ".npy")
-PAIRS, TRIPLETS = ("i", "j", "similar"), ("anchor", "nearer", "farther")
 
 
 @dataclass(frozen=True)
@@ -67,19 +67,11 @@ class Columns:
     def __bool__(self) -> bool:
         return bool(self.features or self.drop)
 
-    def of(self, path: Path, table: Any) -> Any:
+    def chosen_from(self, path: Path, table: Any) -> Any:
         """The columns that are chosen, of a table that has them."""
-        wanted = [*(self.features or ()), *(self.drop or ())]
-        unknown = [name for name in wanted if name not in table.columns]
-        if unknown:
-            raise ValueError(f"{path} must have the column {_listed(unknown)}, got {_listed(table.columns)}")
+        _check_columns(path, table, [*(self.features or ()), *(self.drop or ())])
         chosen = table if self.features is None else table[list(dict.fromkeys(self.features))]
         return chosen.drop(columns=[name for name in self.drop or () if name in chosen.columns])
-
-
-def read_training(path: Path, target: str | None, columns: Columns | None = None) -> Data:
-    """Features and target of a file; which target is needed depends on the kind of file."""
-    return read_rows(path, columns=columns, target=needed_target(path, target))
 
 
 def needed_target(path: Path, target: str | None) -> str:
@@ -121,7 +113,7 @@ def read_rows(
         found = {name: _column(path, table, name) for name in others}
         _refuse_target(columns, others)
         rest = table.drop(columns=list(found))
-        X = _numbers(path, columns.of(path, rest) if names is None else _named(path, table, names))
+        X = _numbers(path, columns.chosen_from(path, rest) if names is None else _named(path, table, names))
     for name, values in found.items():
         if len(values) != len(X):
             raise ValueError(f"{name!r} must have a value for each of the {len(X)} rows of {path}, got {len(values)}")
@@ -130,7 +122,7 @@ def read_rows(
 
 def read_pairs(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of row numbers (m, 2), and whether they are similar (m,)."""
-    columns = _whole_columns(path, PAIRS)
+    columns = _whole_columns(path, ("i", "j", "similar"))
     strange = ~np.isin(columns[:, 2], (0, 1))
     if strange.any():
         raise ValueError(f"{path}: 'similar' must hold 0 and 1, got {columns[strange, 2][0]}")
@@ -139,7 +131,7 @@ def read_pairs(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def read_triplets(path: Path) -> np.ndarray:
     """Row numbers of anchor, nearer and farther rows, (m, 3)."""
-    return _whole_columns(path, TRIPLETS)
+    return _whole_columns(path, ("anchor", "nearer", "farther"))
 
 
 def _whole_columns(path: Path, names: tuple[str, ...]) -> np.ndarray:
@@ -180,6 +172,7 @@ def _kind(path: Path) -> str:
 
 def _table(path: Path, kind: str, labels: Sequence[str]) -> Any:
     """A table; of a CSV file, columns that hold labels are words where numbers would not say the same."""
+    require(f"reading {path.name}", "pandas", extra="cli")
     import pandas as pd
 
     is_csv = kind.startswith(".csv")
@@ -190,7 +183,7 @@ def _table(path: Path, kind: str, labels: Sequence[str]) -> Any:
             table = _without_row_numbers(table)
             _keep_words(table, source, [name for name in labels if name in table.columns])
     except ImportError as error:
-        raise ValueError(f"reading {path} needs pyarrow: pip install 'bregnet[tables]'") from error
+        raise ValueError(f"reading {path.name} needs the package pyarrow: pip install 'bregnet[tables]'") from error
     except Exception as error:  # parsers and decompressors have exceptions of their own
         raise ValueError(f"{path} is damaged, or not a {'CSV' if is_csv else 'Parquet'} file: {error}") from error
     table.columns = table.columns.map(str)
@@ -200,7 +193,7 @@ def _table(path: Path, kind: str, labels: Sequence[str]) -> Any:
 
 
 def _without_row_numbers(table: Any) -> Any:
-    """Leave out the numbers of the rows, which pandas writes as a first column without a name: they tell the order."""
+    """Leave out the row numbers that pandas writes as a first column without a name: they are no feature."""
     first = table.columns[0] if table.shape[1] else ""
     if first != "Unnamed: 0" or not np.array_equal(table[first].to_numpy(), np.arange(len(table))):
         return table
@@ -233,9 +226,14 @@ def _refuse_target(columns: Columns, others: Sequence[str]) -> None:
         raise click.UsageError(f"--features must not name the target or the ids, got {_listed(both)}")
 
 
+def _check_columns(path: Path, table: Any, names: Sequence[str]) -> None:
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        raise ValueError(f"{path} must have the column {_listed(missing)}, got {_listed(table.columns)}")
+
+
 def _column(path: Path, table: Any, name: str) -> np.ndarray:
-    if name not in table.columns:
-        raise ValueError(f"{path} must have the column {name!r}, got {_listed(table.columns)}")
+    _check_columns(path, table, [name])
     column = table[name]
     if column.isna().any():
         raise ValueError(f"{path}: column {name!r} must have a value in every row, got {_gaps(column)}")

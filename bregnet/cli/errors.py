@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-FAULTY_DATA, RANK_LOST, INTERRUPTED = 1, 3, 130
-OF_THE_DATA = (OSError, ValueError, TypeError, MemoryError)  # their messages are for users
-
 
 class Commands(click.Group):
-    """A group of commands, in the order they were added, that ends with one line where something fails."""
+    """A group of commands, in the order they were added, that ends with one line where something fails.
+
+    The exit codes are those of the program's help.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of the commands."""
@@ -32,12 +32,12 @@ class Commands(click.Group):
             raise
         except KeyboardInterrupt:
             _say("interrupted")
-            ctx.exit(INTERRUPTED)
+            ctx.exit(130)
         except Exception as error:
             if ctx.params["debug"]:
                 raise
             _say(_one_line(error))
-            ctx.exit(RANK_LOST if _is_lost_rank(error) else FAULTY_DATA)
+            ctx.exit(3 if _is_lost_rank(error) else 1)
 
 
 def _say(what: str) -> None:
@@ -57,6 +57,7 @@ def _one_line(error: Exception) -> str:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     lines = str(error).strip().splitlines()
     said = lines[0].rstrip() if lines else type(error).__name__
-    if isinstance(error, OF_THE_DATA) or _is_lost_rank(error):
+    for_users = (OSError, ValueError, TypeError, MemoryError, ModuleNotFoundError)
+    if isinstance(error, for_users) or _is_lost_rank(error):
         return said
     return f"{type(error).__name__}: {said} (bregnet --debug shows where)"

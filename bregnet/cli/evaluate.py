@@ -8,7 +8,7 @@ import click
 
 from bregnet.cli.data import Columns, Data, needed_target
 from bregnet.cli.models import Model
-from bregnet.cli.output import check_outputs, table, tell, warnings_as_lines, write_json
+from bregnet.cli.output import check_outputs, table, tell, warnings_as_lines, write_json, write_report
 from bregnet.cli.scores import divergence_scores, headed, regression_scores, warn_of_nothing
 
 
@@ -26,8 +26,8 @@ def run(
     quiet: bool,
 ) -> None:
     """Read, score, print and write the report."""
-    check_outputs(report)
-    model = Model.at(path)
+    check_outputs(report=report)
+    model = Model.read(path)
     if model.is_regressor and known is not None:
         raise click.UsageError(f"--known is for divergences, got {path}, which holds a {model.kind}")
     rows = model.rows(data, columns, target=needed_target(data, target))
@@ -41,8 +41,6 @@ def run(
     else:
         click.echo(table({name: headed(row, k) for name, row in scores.items()}))
     if report is not None:
-        from bregnet.cli.reports import write_report
-
         subject = model.holds if model.index is not model.holds else model.divergence
         write_report(report, subject, rows, others, title=f"{model.kind} on {data.name}", quiet=quiet)
 

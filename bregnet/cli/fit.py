@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,40 +11,31 @@ import click
 import numpy as np
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
-from bregnet.cli.data import Columns, Data, read_pairs, read_rows, read_training, read_triplets
+from bregnet.cli.data import Columns, Data, needed_target, read_pairs, read_rows, read_triplets
 from bregnet.cli.options import STANDARD
-from bregnet.cli.output import check_outputs, shows_progress, table, tell, warnings_as_lines
+from bregnet.cli.output import check_outputs, shows_progress, table, tell, warnings_as_lines, write_report
 from bregnet.cli.scores import divergence_scores, headed, regression_scores, warn_of_nothing
 from bregnet.distributed import joined
 from bregnet.io import save
 from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
 from bregnet.selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
+from bregnet.solver.checkpoints import Checkpoint
 
-LEARNERS: dict[str, Callable[..., Any]] = {"pbdl": PBDL, "convex": ConvexRegressor, "dc": DCRegressor}
-SEARCHES: dict[str, Callable[..., Any]] = {"pbdl": PBDLCV, "convex": ConvexRegressorCV, "dc": DCRegressorCV}
-FOLDS = 5
+LEARNERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {  # one fit, and a search for its alpha
+    "pbdl": (PBDL, PBDLCV),
+    "convex": (ConvexRegressor, ConvexRegressorCV),
+    "dc": (DCRegressor, DCRegressorCV),
+}
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to fit to what, and where to write it.
+    """What to fit to what, and where to write it: the options of the command.
 
     Attributes
     ----------
-    data : Path
-    output : Path
-    columns : Columns
-    target, pairs, triplets
-        What to learn from.
-    learner : str or None
     folds : int or None
         Of a search for alpha.
-    jobs : int or None
-    holdout : float or None
-        Share of the rows that are kept out of the fit.
-    report : Path or None
-    seed : int
-    quiet : bool
     parameters : dict
         Those of the estimator that were given.
     """
@@ -64,43 +55,70 @@ class Job:
     quiet: bool
     parameters: dict[str, Any]
 
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> Job:
-        """From the options of the command."""
-        rest = dict(given)
-        own = ("data", "output", "target", "pairs", "triplets", "learner", "jobs", "holdout", "report", "seed", "quiet")
-        taken = {name: rest.pop(name) for name in own}
-        columns = Columns(rest.pop("features"), rest.pop("drop"))
-        cv, search = rest.pop("cv"), rest.pop("search_alpha")
-        folds = cv or (FOLDS if search else None)
-        parameters = {name: value for name, value in rest.items() if value is not None}
-        return cls(**taken, columns=columns, folds=folds, parameters=parameters)
+    @property
+    def supervision(self) -> Path | None:
+        """The file of pairs or triplets."""
+        return self.pairs or self.triplets
 
 
-def run(job: Job) -> None:
-    """Fit, write and tell."""
+def run(*, search_alpha: bool, cv: int | None, checkpoint: Path | None, resume: bool, **given: Any) -> None:
+    """Fit, write and say how it went."""
+    _check_usage({"search_alpha": search_alpha, "cv": cv, "checkpoint": checkpoint, **given}, resume)
+    own = ("alpha", "n_pieces", "temperature", "tol", "max_iter", "standardize", "balanced")
+    parameters = {name: value for name in own if (value := given.pop(name)) is not None}
+    if checkpoint is not None:
+        parameters["checkpoint"] = Checkpoint(checkpoint, resume=resume)
+    _fit_and_write(Job(**given, folds=cv or (5 if search_alpha else None), parameters=parameters))
+
+
+def _check_usage(given: dict[str, Any], resume: bool) -> None:
+    """Raise an error where options do not go together."""
+    if resume and given["checkpoint"] is None:
+        raise click.UsageError("--resume needs --checkpoint")
+    named = [name for name in ("target", "pairs", "triplets") if given[name] is not None]
+    if len(named) > 1:
+        raise click.UsageError(f"only one of --target, --pairs and --triplets can be learned from, got {_all(named)}")
+    if named in (["pairs"], ["triplets"]):
+        for name in ("search_alpha", "cv", "report", "holdout"):
+            if given[name]:
+                raise click.UsageError(f"{_all([name])} needs --target, got {_all(named)}")
+        if given["learner"] not in (None, "pbdl"):
+            raise click.UsageError(f"the learner {given['learner']} needs --target, got {_all(named)}")
+    if given["search_alpha"] or given["cv"]:
+        for name in ("alpha", "checkpoint"):
+            if given[name] is not None:
+                raise click.UsageError(f"{_all([name])} is for one fit, not for --search-alpha or --cv")
+    elif given["jobs"] is not None:
+        raise click.UsageError("--jobs is for --search-alpha or --cv")
+
+
+def _all(names: list[str]) -> str:
+    return " and ".join(f"--{name.replace('_', '-')}" for name in names)
+
+
+def _fit_and_write(job: Job) -> None:
     with joined() as ranks:
-        speaks = ranks.rank == 0
-        quiet = job.quiet or not speaks
+        is_first = ranks.rank == 0
+        quiet = job.quiet or not is_first
         if job.folds is not None and ranks.size > 1:
             raise click.UsageError("alpha is searched for by one process, got several that share the points")
-        if speaks:
-            check_outputs(job.output, job.report)
+        if is_first:
+            check_outputs(job.output, report=job.report)
         read = _read(job)
         name = job.learner or ("dc" if read.is_float else "pbdl")
         _check_target(name, read)
         model = _unfitted(name, job, verbose=int(shows_progress(quiet=quiet)))
         tell(_intention(model, job, read), quiet=quiet)
         fitted_to, held_out = _parts(name, job, read)
-        with warnings_as_lines(silent=not speaks):
+        with warnings_as_lines(silent=not is_first):
             _fit(model, fitted_to, job)
             if name == "pbdl":
                 warn_of_nothing(model.divergence_, fitted_to)
-        if not speaks:
+        if not is_first:
             return
         save(model.set_params(verbose=0), job.output)
         if not quiet:
-            _tell_result(model)
+            _print_result(model)
         tell(f"written to {job.output}", quiet=quiet)
         if held_out is not None:
             with warnings_as_lines():
@@ -111,12 +129,11 @@ def run(job: Job) -> None:
 
 
 def _read(job: Job) -> Data:
-    told = job.pairs or job.triplets
-    if told is not None:
-        if told == job.data == STANDARD:
-            raise click.UsageError("DATA and what is told of its rows must not both be the standard input")
-        return read_rows(job.data, columns=job.columns)
-    return read_training(job.data, job.target, job.columns)
+    if job.supervision is None:
+        return read_rows(job.data, columns=job.columns, target=needed_target(job.data, job.target))
+    if job.supervision == job.data == STANDARD:
+        raise click.UsageError("DATA and its pairs or triplets must not both be the standard input")
+    return read_rows(job.data, columns=job.columns)
 
 
 def _unfitted(name: str, job: Job, *, verbose: int) -> Any:
@@ -127,12 +144,12 @@ def _unfitted(name: str, job: Job, *, verbose: int) -> Any:
     if given.get("n_pieces") == "all":
         given["n_pieces"] = None
     if job.folds is None:
-        return LEARNERS[name](**given, random_state=job.seed, verbose=verbose)
+        return LEARNERS[name][0](**given, random_state=job.seed, verbose=verbose)
     if "temperature" in given:
         given["temperatures"] = (given.pop("temperature"),)
     # rows of tables often come in an order: folds of consecutive rows would be unlike each other
     folds = (StratifiedKFold if name == "pbdl" else KFold)(job.folds, shuffle=True, random_state=job.seed)
-    return SEARCHES[name](**given, cv=folds, n_jobs=job.jobs, random_state=job.seed, verbose=verbose)
+    return LEARNERS[name][1](**given, cv=folds, n_jobs=job.jobs, random_state=job.seed, verbose=verbose)
 
 
 def _check_target(name: str, data: Data) -> None:
@@ -144,7 +161,7 @@ def _intention(model: Any, job: Job, data: Data) -> str:
     rows, features = data.X.shape
     what = f"fitting {type(model).__name__} to {job.data}: {rows} rows, {features} features"
     if data.y is None:
-        return f"{what}, {'pairs' if job.pairs is not None else 'triplets'} of {job.pairs or job.triplets}"
+        return f"{what}, {'pairs' if job.pairs is not None else 'triplets'} of {job.supervision}"
     if isinstance(model, PBDL | PBDLCV):
         what += f", {len(np.unique(np.asarray(data.y)))} classes"
     why, other = ("floating-point numbers", "pbdl") if data.is_float else ("labels", "dc")
@@ -171,7 +188,7 @@ def _fit(model: Any, read: Data, job: Job) -> None:
         model.fit(read.X, read.y)
 
 
-def _tell_result(model: Any) -> None:
+def _print_result(model: Any) -> None:
     result = model.result_
     if hasattr(model, "best_score_"):
         score = f"score {model.best_score_:.4g} in {model.n_splits_} folds"
@@ -189,8 +206,6 @@ def _held_out_scores(name: str, model: Any, known: Data, new: Data, job: Job) ->
 
 
 def _report(model: Any, known: Data, new: Data | None, job: Job) -> None:
-    from bregnet.cli.reports import write_report
-
     assert job.report is not None
     if new is None:
         seen = f"{type(model).__name__} on the rows it was fitted to, {job.data.name}"
@@ -198,4 +213,4 @@ def _report(model: Any, known: Data, new: Data | None, job: Job) -> None:
         tell("the report shows the rows of the fit; --holdout 0.2 would show new ones", quiet=job.quiet)
     else:
         title = f"{type(model).__name__} on held-out rows of {job.data.name}"
-        write_report(job.report, model, new, replace(known), title=title, quiet=job.quiet)
+        write_report(job.report, model, new, known, title=title, quiet=job.quiet)

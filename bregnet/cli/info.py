@@ -1,28 +1,42 @@
-"""What there is to know about a model."""
+"""The work of `bregnet info`."""
 
 from __future__ import annotations
 
 import platform
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
-from bregnet._core.notebook import held_fits
 from bregnet._core.version import __version__
 from bregnet.cli.models import Model
-from bregnet.divergences import DifferenceOfConvex, GeneratorSum, MaxAffine
+from bregnet.cli.output import write_json
+from bregnet.plotting._fits import held_fits
+from bregnet.reporting.numbers import piece_counts
 
-PACKAGES = ("torch", "numpy", "scikit-learn", "safetensors", "faiss-cpu")
-FITTED = ("threshold", "temperature", "n_neighbors", "n_clusters", "n_components", "side")
+
+def run(path: Path, *, as_json: bool) -> None:
+    """Print what is known of a model."""
+    found = _described(Model.read(path))
+    if as_json:
+        write_json(found)
+        return
+    width = max(map(len, found))
+    for key, value in found.items():
+        click.echo(f"{key.replace('_', ' '):<{width}}  {_readable(value)}")
 
 
-def describe(model: Model) -> dict[str, Any]:
+def _described(model: Model) -> dict[str, Any]:
     """All that is known; what does not apply is left out."""
     obj, divergence = model.holds, model.divergence
     function = getattr(obj, "function_", obj) if divergence is None else divergence.generator
     fit = next((each for each in held_fits(obj) if hasattr(each, "result_")), None)
     classes = getattr(obj, "classes_", None)
+    fitted = ("threshold", "temperature", "n_neighbors", "n_clusters", "n_components", "side")
+    packages = ("torch", "numpy", "scikit-learn", "safetensors", "faiss-cpu")
+    versions = [f"bregnet {__version__}", *(f"{package} {version(package)}" for package in packages)]
     found: dict[str, Any] = {
         "kind": model.kind,
         "generator": repr(function),
@@ -31,19 +45,23 @@ def describe(model: Model) -> dict[str, Any]:
         "classes": None if classes is None else classes.tolist(),
         "items": None if model.index is None else len(model.index),
         "searched_by": None if model.index is None or not len(model.index) else model.index.method,
-        "pieces": n_pieces(function) or None,
+        "pieces": sum(piece_counts(function)) or None,
         "learner": None if fit is None or fit is obj else type(fit).__name__,
         "alpha": _value(fit, "alpha"),
-        **{name: _value(obj, name) for name in FITTED},
+        **{name: _value(obj, name) for name in fitted},
         "score": getattr(obj, "best_score_", None),
         "inertia": getattr(obj, "inertia_", None),
         "gap": getattr(fit, "gap_", None),
         "status": None if fit is None else fit.result_.status,
         "written_by": f"bregnet {model.header['bregnet']}" if "bregnet" in model.header else None,
         "format": model.header.get("version"),
-        "read_by": ", ".join([f"bregnet {__version__}", *_versions(), f"Python {platform.python_version()}"]),
+        "read_by": ", ".join([*versions, f"Python {platform.python_version()}"]),
     }
-    return {key: _plain(value) for key, value in found.items() if value is not None}
+    return {
+        key: value.item() if isinstance(value, np.generic) else value
+        for key, value in found.items()
+        if value is not None
+    }
 
 
 def _value(obj: Any, name: str) -> Any:
@@ -51,24 +69,7 @@ def _value(obj: Any, name: str) -> Any:
     return getattr(obj, f"{name}_", getattr(obj, name, None))
 
 
-def _versions() -> list[str]:
-    return [f"{package} {version(package)}" for package in PACKAGES]
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def n_pieces(function: Any) -> int:
-    """Affine pieces, of all parts of a function."""
-    if isinstance(function, DifferenceOfConvex):
-        return n_pieces(function.convex) + n_pieces(function.concave)
-    if isinstance(function, GeneratorSum):
-        return sum(n_pieces(part) for part in function.generators)
-    return function.n_pieces if isinstance(function, MaxAffine) else 0
-
-
-def for_people(value: Any) -> str:
+def _readable(value: Any) -> str:
     """Numbers short, lists with commas."""
     if isinstance(value, list):
         return ", ".join(map(str, value))

@@ -35,7 +35,7 @@ class Model:
     header: dict[str, Any]
 
     @classmethod
-    def at(cls, path: Path) -> Model:
+    def read(cls, path: Path) -> Model:
         """Read a file, or the folder of an index."""
         if path.is_dir():
             index = BregmanIndex.load(path)

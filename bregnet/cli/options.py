@@ -15,6 +15,9 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 COUNT = click.IntRange(min=1)
 STANDARD = Path("-")  # standard input or output
 
+model = click.argument("path", metavar="MODEL", type=PATH)
+data = click.argument("data", type=PATH)
+target = click.option("--target", metavar="COLUMN", help="Column of a table, array of an npz file (y), or a .npy file.")
 seed = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 quiet = click.option("--quiet", is_flag=True, help="Print results, warnings and errors only.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -31,6 +34,20 @@ class Names(click.ParamType):
         if isinstance(value, tuple):
             return value
         return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+class Pieces(click.ParamType):
+    """A number of pieces, "auto", or "all" for a piece of its own for every row."""
+
+    name = "pieces"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value for `n_pieces`, except that None is "all" here: click means by None that nothing was given."""
+        if value in ("auto", "all") or isinstance(value, int):
+            return value
+        if not value.isdecimal() or int(value) < 1:
+            self.fail(f"{value!r} is not 'auto', 'all' or a positive number.", param, ctx)
+        return int(value)
 
 
 def columns(command: Command) -> Command:

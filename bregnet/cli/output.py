@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from bregnet._core.optional import require
 from bregnet.cli.options import STANDARD
+
+if TYPE_CHECKING:
+    from bregnet.cli.data import Data
 
 
 def tell(what: str, *, quiet: bool = False) -> None:
@@ -28,8 +33,11 @@ def shows_progress(*, quiet: bool) -> bool:
     return not quiet and sys.stderr.isatty()
 
 
-def check_outputs(*files: Path | None, stream: Path | None = None) -> None:
+def check_outputs(*files: Path | None, stream: Path | None = None, report: Path | None = None) -> None:
     """Say now, not after hours, that a file could not be written; `stream` may be the standard output."""
+    files = (*files, report)
+    if report is not None:
+        require("a report", "jinja2", "matplotlib", extra="report")
     if STANDARD in files:
         raise click.UsageError("only rows can go to the standard output, got '-' for another file")
     outputs = [each for each in (*files, stream) if each not in (None, STANDARD)]
@@ -59,6 +67,27 @@ def writing(output: Path | None) -> Iterator[TextIO]:
 
     with whole_file(output) as made, open(made, "w", encoding="utf-8", newline="") as file:
         yield file
+
+
+def write_csv(output: Path | None, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table to a file or to the standard output."""
+    with writing(output) as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(head)
+        lines.writerows(rows)
+
+
+def write_report(
+    path: Path, estimator: Any, data: Data, known: Data | None, *, title: str, quiet: bool, **about: Any
+) -> None:
+    """Write a report about rows, which are queries against others where these are given."""
+    from bregnet.reporting import report
+
+    others = {} if known is None else {"X_known": known.X, "y_known": known.y}
+    names = data.feature_names
+    with warnings_as_lines():
+        report(estimator, data.X, data.y, path, **others, feature_names=names, title=title, **about)
+    tell(f"report written to {path}", quiet=quiet)
 
 
 def write_json(value: Any) -> None:
@@ -96,7 +125,7 @@ def _line(cells: Sequence[str], first: int, widths: Sequence[int]) -> str:
 
 @contextmanager
 def warnings_as_lines(*, silent: bool = False) -> Iterator[None]:
-    """Warnings are told at the end, each once and in one line."""
+    """Print warnings at the end, each once and in one line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.filterwarnings("ignore", message="X (has|does not have valid) feature names")

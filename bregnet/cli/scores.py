@@ -20,7 +20,8 @@ from bregnet import metrics
 from bregnet.cli.data import Data
 from bregnet.cli.models import plain
 from bregnet.clustering import BregmanKMeans
-from bregnet.divergences import BregmanDivergence, SquaredEuclidean
+from bregnet.divergences import BregmanDivergence
+from bregnet.reporting.subject import unit_variance_euclid
 from bregnet.retrieval import BregmanIndex, BregmanKNeighborsClassifier
 
 SOME = 200  # rows that show whether a divergence is 0
@@ -44,13 +45,6 @@ EUCLID = "Euclid"
 def headed(scores: Mapping[str, float], k: int = 5) -> dict[str, float]:
     """Scores with headings for people."""
     return {HEADINGS[name].format(k=k): value for name, value in scores.items()}
-
-
-def euclid(X: np.ndarray) -> BregmanDivergence:
-    """Squared Euclidean distance of features that have unit variance in X."""
-    variances = np.asarray(X, dtype=np.float64).var(0)
-    weights = np.divide(1.0, variances, out=np.ones_like(variances), where=variances > 0)
-    return BregmanDivergence(SquaredEuclidean(weights))
 
 
 def warn_of_nothing(divergence: BregmanDivergence, data: Data) -> None:
@@ -86,7 +80,7 @@ def divergence_scores(
         raise ValueError(f"the target {data.target!r} must hold at least 2 classes, got only {names[0]!r}")
     labels, wanted = codes[: len(items)], codes[-len(X) :]
     others = None if known is None else (items, labels)
-    rows = {EUCLID: euclid(items), **compared}
+    rows = {EUCLID: unit_variance_euclid(items), **compared}
     return {row: _scores(divergence, X, wanted, others, k, seed) for row, divergence in rows.items()}
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,41 +15,12 @@ from tqdm import tqdm
 from bregnet.cli.data import Columns, Data
 from bregnet.cli.models import Model, plain
 from bregnet.cli.options import STANDARD
-from bregnet.cli.output import shows_progress, tell, writing
+from bregnet.cli.output import check_outputs, shows_progress, tell, writing
 from bregnet.retrieval import BregmanIndex
 from bregnet.retrieval.base import but_own
 
-K = 10
-QUERIES_AT_ONCE = 4096
-FIELDS = ("query", "rank", "id", "divergence")
 
-
-@dataclass(frozen=True)
-class SearchPlan:
-    """What to look for, and where.
-
-    Attributes
-    ----------
-    index : BregmanIndex
-    queries : ndarray of shape (n_queries, n_features)
-    k : int
-    alone : bool
-        Whether the queries are the items, which do not find themselves.
-    query_names : ndarray or None
-        Row numbers where there are none.
-    item_names : ndarray or None
-        By id; the ids themselves where there are none.
-    """
-
-    index: BregmanIndex
-    queries: np.ndarray
-    k: int
-    alone: bool
-    query_names: np.ndarray | None
-    item_names: np.ndarray | None
-
-
-def plan(
+def run(
     path: Path,
     items: Path | None,
     queries: Path | None,
@@ -59,28 +29,56 @@ def plan(
     k: int | None,
     side: str | None,
     names: str | None,
-) -> SearchPlan:
-    """Read the model, the items and the queries."""
-    model = Model.at(path)
+    form: str | None,
+    output: Path | None,
+    quiet: bool,
+) -> None:
+    """Search, and write the neighbours as CSV or as a line of JSON each."""
+    check_outputs(stream=output)
+    model = Model.read(path)
+    gallery = None if items is None else model.rows(items, columns, names=names)
+    index = _index(model, gallery, queries, side)
+    asked = gallery if queries is None else model.rows(queries, columns, names=names)
+    assert asked is not None
+    k = _count(k, len(index) - (queries is None))
+    query_names, item_names = _names(asked), _names(gallery)
+    as_lines = form == "jsonl" or (form is None and output is not None and output.suffix in (".jsonl", ".json"))
+    fields, count = ("query", "rank", "id", "divergence"), 0
+    with writing(output) as file:
+        lines = csv.writer(file, lineterminator="\n")
+        if not as_lines:
+            lines.writerow(fields)
+        for query, rank, item, value in neighbours(index, plain(asked.X), k, alone=queries is None, quiet=quiet):
+            line = (query_names.get(query, query), rank, item_names.get(item, item), value)
+            count += 1
+            if as_lines:
+                file.write(json.dumps(dict(zip(fields, line, strict=True)), default=str) + "\n")
+            else:
+                lines.writerow(line)
+    if output not in (None, STANDARD):
+        tell(f"{count} neighbours written to {output}", quiet=quiet)
+
+
+def _index(model: Model, gallery: Data | None, queries: Path | None, side: str | None) -> BregmanIndex:
+    """An index of the given items, or the model's own."""
     divergence = model.needed_divergence("search")
-    gallery: Data | None = None
-    if items is not None:
-        gallery = model.rows(items, columns, names=names)
+    if gallery is not None:
         index = BregmanIndex(divergence, side=side or "right")
         index.add(plain(gallery.X))
-    elif model.index is None:
-        raise click.UsageError(f"ITEMS must be given to search with {path}, a {model.kind} without items of its own")
-    elif queries is None:
+        return index
+    if model.index is None:
+        without = f"{model.path}, a {model.kind} without items of its own"
+        raise click.UsageError(f"ITEMS must be given to search with {without}")
+    if queries is None:
         raise click.UsageError("--queries must be given where the items are those of the model")
-    elif side not in (None, model.index.side):
-        raise click.UsageError(f"--side must be {model.index.side}, that of the items of {path}, got {side}")
-    else:
-        index = model.index
-    asked = model.rows(queries, columns, names=names) if queries is not None else gallery
-    assert asked is not None
-    count = _count(k, len(index) - (queries is None))
-    item_names = None if gallery is None else gallery.labels
-    return SearchPlan(index, plain(asked.X), count, queries is None, asked.labels, item_names)
+    if side not in (None, model.index.side):
+        raise click.UsageError(f"--side must be {model.index.side}, that of the items of {model.path}, got {side}")
+    return model.index
+
+
+def _names(rows: Data | None) -> dict[int, Any]:
+    """What rows are called, by their numbers; nothing where they have no names."""
+    return {} if rows is None or rows.labels is None else dict(enumerate(rows.labels.tolist()))
 
 
 def _count(k: int | None, there: int) -> int:
@@ -88,40 +86,25 @@ def _count(k: int | None, there: int) -> int:
         raise ValueError("there must be an item to find beside the query itself, got none")
     if k is not None and k > there:
         raise ValueError(f"-k must be at most {there}, as many items as a query can find, got {k}")
-    return min(K, there) if k is None else k
+    return min(10, there) if k is None else k
 
 
-def neighbours(wanted: SearchPlan, *, quiet: bool) -> Iterator[tuple[Any, int, Any, float]]:
-    """Query, rank, id and divergence, query by query; some queries are searched for at a time."""
-    total = len(wanted.queries)
+def neighbours(
+    index: BregmanIndex, queries: np.ndarray, k: int, *, alone: bool, quiet: bool, at_once: int = 4096
+) -> Iterator[tuple[int, int, int, float]]:
+    """Query, rank, id and divergence, query by query; `at_once` queries are searched for at a time.
+
+    Where the queries are `alone`, they are the items too, and do not find themselves.
+    """
+    total = len(queries)
     with tqdm(total=total, desc="searching", unit=" queries", disable=not shows_progress(quiet=quiet)) as bar:
-        for start in range(0, total, QUERIES_AT_ONCE):
-            rows = np.arange(start, min(start + QUERIES_AT_ONCE, total))
-            found = wanted.index.search(wanted.queries[rows], wanted.k + wanted.alone, progress=False)
-            divergences, ids = (np.asarray(each) for each in found)
-            if wanted.alone:
+        for start in range(0, total, at_once):
+            rows = np.arange(start, min(start + at_once, total))
+            divergences, ids = map(np.asarray, index.search(queries[rows], k + alone, progress=False))
+            if alone:
                 others = but_own(ids, rows)
-                divergences, ids = (each[others].reshape(-1, wanted.k) for each in (divergences, ids))
-            called = rows if wanted.query_names is None else wanted.query_names[rows]
-            items = ids if wanted.item_names is None else wanted.item_names[ids]
-            for query, near, values in zip(called.tolist(), items.tolist(), divergences.tolist(), strict=True):
+                divergences, ids = (each[others].reshape(-1, k) for each in (divergences, ids))
+            for query, near, values in zip(rows.tolist(), ids.tolist(), divergences.tolist(), strict=True):
                 for rank, (item, value) in enumerate(zip(near, values, strict=True), start=1):
                     yield query, rank, item, value
             bar.update(len(rows))
-
-
-def write(found: Iterable[tuple[Any, int, Any, float]], output: Path | None, *, as_lines: bool, quiet: bool) -> None:
-    """Write neighbours as CSV, or as a line of JSON each."""
-    count = 0
-    with writing(output) as file:
-        lines = csv.writer(file, lineterminator="\n")
-        if not as_lines:
-            lines.writerow(FIELDS)
-        for each in found:
-            count += 1
-            if as_lines:
-                file.write(json.dumps(dict(zip(FIELDS, each, strict=True)), default=str) + "\n")
-            else:
-                lines.writerow(each)
-    if output not in (None, STANDARD):
-        tell(f"{count} neighbours written to {output}", quiet=quiet)

@@ -12,7 +12,7 @@ from torch import Tensor
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, ArrayT
-from bregnet._core.notebook import DivergenceCard
+from bregnet._core.notebook import shown_in_notebooks
 from bregnet.divergences.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
 from bregnet.divergences.generators import Generator
 
@@ -29,7 +29,8 @@ NAMED: dict[str, Callable[..., Generator]] = {
 }
 
 
-class BregmanDivergence(DivergenceCard):
+@shown_in_notebooks
+class BregmanDivergence:
     r"""The divergence of a generator, :math:`D(x, y) = f(x) - f(y) - \nabla f(y) \cdot (x - y)`.
 
     It is at least 0, convex in x, and in general not symmetric: y, the second argument, is the tangent point. Where it

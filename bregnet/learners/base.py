@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
-from bregnet._core.notebook import EstimatorCard
+from bregnet._core.notebook import shown_in_notebooks
 from bregnet.distributed import ALONE, Ranks, current
 from bregnet.solver import checkpoints
 from bregnet.solver.admm import FINE_TOLERANCE, Options
@@ -98,7 +98,8 @@ class Watch(Protocol):
         ...
 
 
-class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
+@shown_in_notebooks
+class SolverEstimator(BaseEstimator, ABC):
     """An estimator whose fit is one run of the solver; subclasses have the constructor parameters named here."""
 
     alpha: float

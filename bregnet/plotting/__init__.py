@@ -1,4 +1,4 @@
-"""Pictures of fits, divergences and retrieval, as matplotlib functions that take an `ax`.
+"""Pictures of fits, divergences and retrieval, as matplotlib functions that take an `ax` (``bregnet[report]``).
 
 Each function draws on the axes it is given, or on new ones of pyplot, and returns them. Classes differ by marker as
 well as by colour, and the colours are told apart by colour-blind readers. Rows beyond a limit are left out by a fixed

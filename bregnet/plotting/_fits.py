@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,7 @@ from sklearn.pipeline import Pipeline
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
-from bregnet._core.notebook import finite_looks, held_fits, level_range, percent
-from bregnet.plotting._shared import NEUTRAL, axes, colour, legend, rows_of, shown_name
+from bregnet.plotting._shared import NEUTRAL, axes, colour, legend, real_numbers, rows_of, shown_name
 from bregnet.solver.result import Result
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def feature_bounds(
     >>> len(ax.patches)
     3
     """
-    bounds = bounds_of(fitted) * (1.0 if scales is None else rows_of("scales", np.atleast_2d(to_numpy(scales)))[0])
+    bounds = bounds_of(fitted) * (1.0 if scales is None else real_numbers("scales", scales))
     texts = feature_names_of(_named(fitted), names, len(bounds))
     fitted = _holder(fitted, "feature_bounds_")
     order = np.argsort(-bounds, kind="stable")[: check.integer_at_least("top", top, 1)]
@@ -167,17 +167,9 @@ def predictions(fitted: Any, X: Array, y: Array, ax: Axes | None = None) -> Axes
 
 def targets_of(y: Array, n_rows: int) -> np.ndarray:
     """A finite target for each row."""
-    try:
-        targets = np.asarray(to_numpy(y))
-        if targets.dtype.kind == "c":  # numpy would take the real parts
-            raise TypeError(f"dtype {targets.dtype}")
-        targets = targets.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"y must hold real numbers, the targets of a regression, got {error}") from None
+    targets = real_numbers("y", y)
     if targets.shape != (n_rows,):
         raise ValueError(f"y must have shape ({n_rows},), a target for each row, got {targets.shape}")
-    if not np.isfinite(targets).all():
-        raise ValueError("y must be finite, got NaN or infinity")
     return targets
 
 
@@ -246,3 +238,39 @@ def feature_names_of(fitted: Any, names: Sequence[str] | None, n_features: int) 
 def _in_unit_variance(fitted: Any) -> bool:
     """Whether bounds are for features of unit variance: those of regressors are in the units of the data."""
     return bool(getattr(fitted, "standardize", False)) and not is_regressor(fitted)
+
+
+def held_fits(estimator: Any) -> Iterator[Any]:
+    """An estimator and the fitted ones that it holds, outermost first."""
+    yield estimator
+    held = [getattr(estimator, name, None) for name in ("learner_", "best_estimator_")]
+    if isinstance(estimator, Pipeline):
+        held.append(estimator.steps[-1][1])
+    for each in held:
+        if each is not None:
+            yield from held_fits(each)
+
+
+def finite_looks(history: Sequence[Any]) -> list[Any]:
+    """The looks that can be drawn."""
+    return [look for look in history if math.isfinite(look.objective) and math.isfinite(look.dual_bound)]
+
+
+def level_range(history: Sequence[Any]) -> tuple[float, float]:
+    """Levels between which one sees how the certified gap closed: first looks that are far off may lie outside.
+
+    They hold the gap after 15% of the iterations, when a fit is not far off any more, and half as much again.
+    """
+    last = history[-1]
+    settled = next((look for look in history if look.iteration >= 0.15 * last.iteration), last)
+    room = 1.5 * max(settled.objective - settled.dual_bound, last.objective - last.dual_bound)
+    lowest = max(min(look.dual_bound for look in history), last.dual_bound - room)
+    highest = min(max(look.objective for look in history), last.objective + room)
+    if highest <= lowest:
+        lowest, highest = lowest - 0.5, lowest + 0.5
+    return lowest, highest
+
+
+def percent(share: float) -> str:
+    """A share in percent, with two digits."""
+    return f"{100 * share:.2g}%" if 100 * share < 99.5 else f"{100 * share:.0f}%"

@@ -26,11 +26,6 @@ from bregnet.plotting._shared import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_ROWS = 400  # that are shown
-HIGH_QUANTILE = 0.98  # of divergences: larger ones have its colour
-WRITTEN_OUT = 1e5  # numbers that are less
-MOST_TICKS = 26  # class names along an axis
-
 
 def divergence_matrix(divergence: Any, X: Array, y: Array | None = None, ax: Axes | None = None) -> Axes:
     """Heat map of the divergences between rows, in the order of their classes.
@@ -81,7 +76,7 @@ class Shown(NamedTuple):
 
 def shown_divergences(by: Measure, rows: np.ndarray, classes: np.ndarray, numbers: np.ndarray | None) -> Shown:
     """Divergences among the rows that a picture shows; classes may have any order."""
-    shown = shown_rows(numbers, len(rows), MOST_ROWS)
+    shown = shown_rows(numbers, len(rows), 400)
     share = "" if len(shown) == len(rows) else f", {len(shown)} of {len(rows)} rows"
     return Shown(by.divergence.pairwise(rows[shown]), classes, None if numbers is None else numbers[shown], share)
 
@@ -108,7 +103,7 @@ def _image(ax: Axes, found: np.ndarray) -> None:
     from matplotlib.colors import PowerNorm
 
     off_diagonal = found[~np.eye(len(found), dtype=bool)]
-    highest = float(np.quantile(off_diagonal, HIGH_QUANTILE)) if len(off_diagonal) else 0.0
+    highest = float(np.quantile(off_diagonal, 0.98)) if len(off_diagonal) else 0.0
     if highest <= 0:
         highest = float(found.max()) or 1.0
     norm = PowerNorm(0.5, vmin=0, vmax=highest, clip=True)
@@ -121,7 +116,7 @@ def _image(ax: Axes, found: np.ndarray) -> None:
 
 def _shown_level(level: float) -> str:
     """A number beside the scale, short: a long one would take the place of the matrix."""
-    return f"{level:,.0f}" if 100 <= level < WRITTEN_OUT else f"{level:.2g}"
+    return f"{level:,.0f}" if 100 <= level < 1e5 else f"{level:.2g}"
 
 
 def _borders(ax: Axes, classes: np.ndarray, numbers: np.ndarray) -> None:
@@ -133,7 +128,7 @@ def _borders(ax: Axes, classes: np.ndarray, numbers: np.ndarray) -> None:
         ax.axvline(start - 0.5, color="white", linewidth=1)
     names = [shown_name(name, 14) for name in classes[there]]
     middles = (starts + ends - 1) / 2
-    if len(there) > MOST_TICKS:
+    if len(there) > 26:  # names would lie over each other
         ax.set_xticks([])
         ax.set_yticks([])
         return

@@ -10,6 +10,7 @@ from sklearn.utils.validation import validate_data
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, refuse_strange, to_numpy
+from bregnet._core.optional import require
 from bregnet.divergences import BregmanDivergence, Generator
 from bregnet.divergences import divergence as named_divergence
 from bregnet.divergences.bregman_divergence import NAMED
@@ -34,8 +35,6 @@ COLOURS = (
 NEUTRAL = "#8a8a8a"  # of frames and lines that only guide the eye
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 MOST_LEGEND_CLASSES = 12
-LEGEND = {"frameon": False, "fontsize": "small"}
-NAME_LENGTH = 28  # characters of a name that are shown
 
 
 @dataclass(frozen=True)
@@ -50,11 +49,6 @@ class Measure:
         if self.side == "right":
             return self.divergence.pairwise(queries, items)
         return self.divergence.pairwise(items, queries).T
-
-    def among(self, rows: np.ndarray) -> np.ndarray:
-        """Divergences among rows, a query a row; the diagonal is 0."""
-        found = self.divergence.pairwise(rows)
-        return found if self.side == "right" else found.T
 
 
 def measure(given: Any, name: str = "divergence") -> Measure:
@@ -79,22 +73,28 @@ def rows_of(name: str, values: Array, n_features: int | None = None, fitted: Any
     """Finite rows in double precision, at least one; a data frame must have the columns of the fitted estimator."""
     if hasattr(fitted, "feature_names_in_") and hasattr(values, "columns"):
         validate_data(fitted, values, reset=False, skip_check_array=True)
-    refuse_strange(name, values)
-    try:
-        found = np.asarray(to_numpy(values))
-        if found.dtype.kind == "c":  # numpy would take the real parts
-            raise TypeError(f"dtype {found.dtype}")
-        rows = found.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must hold real numbers, got {type(values).__name__}: {error}") from None
+    rows = real_numbers(name, values)
     if rows.ndim != 2 or n_features not in (None, rows.shape[1]):
         expected = "n_features" if n_features is None else n_features
         raise ValueError(f"{name} must have shape (n_samples, {expected}), got {rows.shape}")
     if len(rows) == 0:
         raise ValueError(f"{name} must have at least one row, got none")
-    if not np.isfinite(rows).all():
-        raise ValueError(f"{name} must be finite, got NaN or infinity")
     return rows
+
+
+def real_numbers(name: str, values: Array) -> np.ndarray:
+    """Finite numbers in double precision."""
+    refuse_strange(name, values)
+    try:
+        found = np.asarray(to_numpy(values))
+        if found.dtype.kind == "c":  # numpy would take the real parts
+            raise TypeError(f"dtype {found.dtype}")
+        found = found.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must hold real numbers, got {type(values).__name__}: {error}") from None
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity")
+    return found
 
 
 def same_columns(name: str, values: Any, name_before: str, before: Any) -> None:
@@ -157,6 +157,7 @@ def shown_rows(classes: np.ndarray | None, n_rows: int, most: int) -> np.ndarray
 def axes(ax: Axes | None) -> Axes:
     """The axes that were given, or new ones of pyplot."""
     if ax is None:
+        require("bregnet.plotting", "matplotlib", extra="report")
         from matplotlib import pyplot
 
         return pyplot.subplots(layout="constrained")[1]
@@ -170,7 +171,7 @@ def printable(value: Any) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in str(value)).strip()
 
 
-def shown_name(value: Any, length: int = NAME_LENGTH) -> str:
+def shown_name(value: Any, length: int = 28) -> str:
     """A name in one line that is not too long."""
     text = printable(value)
     return text if len(text) <= length else text[: length - 1] + "…"
@@ -188,7 +189,9 @@ def colour(number: int) -> str:
 
 def legend(ax: Axes, handles: list[Any], names: list[str], **options: Any) -> Legend:
     """A legend of names as they are: dollar signs and leading underscores mean nothing special."""
-    made = ax.legend(handles, [str(number) for number in range(len(names))], **{**LEGEND, **options})
+    made = ax.legend(
+        handles, [str(number) for number in range(len(names))], **{"frameon": False, "fontsize": "small", **options}
+    )
     for text, name in zip(made.get_texts(), names, strict=True):
         text.set_parse_math(False)
         text.set_text(name)

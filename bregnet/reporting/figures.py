@@ -26,8 +26,7 @@ STYLE: dict[Any, Any] = {
     "figure.dpi": 144.0,
     "svg.fonttype": "none",  # letters stay text: they can be read aloud, selected and coloured
 }
-INK = "#000000"  # matplotlib's own, which no picture uses for anything else
-DRAWING = threading.Lock()  # matplotlib's settings are global
+_drawing = threading.Lock()  # matplotlib's settings are global
 
 
 def drawn(name: str, title: str, description: str, draw: Callable[[Axes], Any], size: tuple[float, float]) -> str:
@@ -38,7 +37,7 @@ def drawn(name: str, title: str, description: str, draw: Callable[[Axes], Any], 
     name : str
         Unique on the page; ids begin with it.
     title, description : str
-        What a reader who does not see the picture is told.
+        For readers who do not see the picture.
     draw : callable
         Draws on the axes that it is given.
     size : tuple of float
@@ -48,7 +47,7 @@ def drawn(name: str, title: str, description: str, draw: Callable[[Axes], Any], 
     from matplotlib.figure import Figure
 
     text = io.StringIO()
-    with DRAWING, matplotlib.rc_context(), warnings.catch_warnings():
+    with _drawing, matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph .* missing from")  # the browser has fonts of its own
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({**STYLE, "svg.hashsalt": name})
@@ -75,9 +74,9 @@ def _inlined(text: str, name: str, title: str, description: str) -> str:
         "aria-labelledby": f"{name}-title {name}-about",
     }
     for place, (tag, key, words) in enumerate([("title", "title", title), ("desc", "about", description)]):
-        told = ElementTree.Element(tag, {"id": f"{name}-{key}"})
-        told.text = words
-        root.insert(place, told)
+        element = ElementTree.Element(tag, {"id": f"{name}-{key}"})
+        element.text = words
+        root.insert(place, element)
     return ElementTree.tostring(root, encoding="unicode")
 
 
@@ -90,7 +89,7 @@ def _changed(key: str, value: str, name: str) -> str:
     value = re.sub(r"url\(#", f"url(#{name}-", value)
     if key == "style":
         value = re.sub(r"font-family:[^;]*;?", "", value)
-        value = value.replace(INK, "currentColor")
+        value = value.replace("#000000", "currentColor")  # matplotlib's own, which no picture uses otherwise
         for number, colour in enumerate(COLOURS):
             value = value.replace(colour, f"var(--series-{number})")
     return value

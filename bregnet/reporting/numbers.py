@@ -14,13 +14,12 @@ import torch
 from sklearn.metrics import mean_absolute_error, r2_score
 
 from bregnet._core.version import __version__
+from bregnet.divergences import DifferenceOfConvex, GeneratorSum, MaxAffine
 from bregnet.plotting._retrieval import Curve, curve, nearest
 from bregnet.plotting._shared import Measure, printable
 from bregnet.reporting.subject import Rows, Subject
 
 N_NEIGHBOURS = 5
-NEGLIGIBLE = 0.01  # of the largest slope
-LESS_IS_BETTER = ("second", "time", "gap", "error", "loss", "memory")
 
 
 def of_fit(subject: Subject) -> dict[str, Any]:
@@ -49,9 +48,8 @@ def of_fit(subject: Subject) -> dict[str, Any]:
     function = subject.by.divergence.generator if subject.by else getattr(subject.estimator, "function_", None)
     if function is not None:
         found["function"] = repr(function)
-    pieces = n_pieces(getattr(fit, "function_", function))
-    if pieces is not None:
-        found["pieces"] = pieces
+    if counts := piece_counts(getattr(fit, "function_", function)):
+        found["pieces"] = sum(counts)
     if hasattr(fit, "threshold_"):
         found["threshold"] = float(fit.threshold_)
     found |= {"features": subject.rows.features.shape[1], "rows": subject.rows.n_given}
@@ -69,16 +67,18 @@ def of_fit(subject: Subject) -> dict[str, Any]:
     return found
 
 
-def n_pieces(function: Any) -> int | None:
-    """How many affine pieces a function has, both parts of a difference together; None where it has no such thing."""
-    parts = [getattr(function, name) for name in ("convex", "concave") if hasattr(function, name)] or [function]
-    counts = [int(part.n_pieces) for part in parts if hasattr(part, "n_pieces")]
-    return sum(counts) if counts else None
+def piece_counts(function: Any) -> list[int]:
+    """The number of affine pieces of each part of a function that has some: of a difference, of a sum, or itself."""
+    if isinstance(function, DifferenceOfConvex):
+        return piece_counts(function.convex) + piece_counts(function.concave)
+    if isinstance(function, GeneratorSum):
+        return [count for part in function.generators for count in piece_counts(part)]
+    return [function.n_pieces] if isinstance(function, MaxAffine) else []
 
 
 def n_used(bounds: Any) -> int:
-    """How many features have a slope that is not negligible."""
-    return int((np.asarray(bounds) > NEGLIGIBLE * np.max(bounds)).sum())
+    """How many features have a slope of more than 1% of the largest."""
+    return int((np.asarray(bounds) > 0.01 * np.max(bounds)).sum())
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def table(given: Any) -> Table:
     rows: list[tuple[str, list[tuple[str, bool]]]] = [(name, []) for name, _ in named]  # names may be equal by now
     for column in columns:
         numbers = [values[column] for _, values in named if _is_number(values.get(column))]
-        less = any(word in column.lower() for word in LESS_IS_BETTER)
+        less = any(word in column.lower() for word in ("second", "time", "gap", "error", "loss", "memory"))
         best = (min if less else max)(numbers) if len(numbers) > 1 else None
         for (_, values), (_, cells) in zip(named, rows, strict=True):
             value = values.get(column)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
 from bregnet._core.files import whole_file
-from bregnet._core.notebook import percent
+from bregnet._core.optional import require
+from bregnet.plotting._fits import percent
 from bregnet.plotting._shared import printable
 from bregnet.reporting import numbers as numbers_of
 from bregnet.reporting import sections as sections_of
@@ -65,8 +67,6 @@ class Report:
 
     def _repr_html_(self) -> str:
         """The page in a frame of a notebook, where its styles are its own."""
-        from markupsafe import escape
-
         frame = 'style="width: 100%; height: 80vh; border: 1px solid #8888" title="bregnet report"'
         return f'<iframe sandbox {frame} srcdoc="{escape(self.html)}"></iframe>'
 
@@ -87,9 +87,9 @@ def report(
 ) -> Report:
     """A page to look at: one HTML file with the certificate, pictures, examples and all figures of a fit.
 
-    It needs no network and follows light and dark mode. Of more than 3000 rows (10,000 known ones), as many are looked
-    at that are evenly spaced in the order of the classes; of more than 10,000 rows of a regression, as many evenly
-    spaced ones. The page says so.
+    It takes ``pip install 'bregnet[report]'``. The page needs no network and follows light and dark mode. Of more than
+    3000 rows (10,000 known ones), as many are looked at that are evenly spaced in the order of the classes; of more
+    than 10,000 rows of a regression, as many evenly spaced ones. The page says so.
 
     Parameters
     ----------
@@ -131,6 +131,7 @@ def report(
     >>> made.numbers["map"] > made.numbers["baseline_map"]
     True
     """
+    require("bregnet.report", "jinja2", "matplotlib", extra="report")
     subject = subject_of(estimator, X, y, X_known, y_known, feature_names, class_names)
     given = None if comparison is None else table(comparison)
     numbers = numbers_of.of_fit(subject)

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from bregnet import plotting
-from bregnet._core.notebook import percent
-from bregnet.plotting._fits import draw_predictions
+from bregnet.plotting._fits import draw_predictions, percent
 from bregnet.plotting._matrices import Shown, draw_map, draw_matrix, shown_divergences
 from bregnet.plotting._retrieval import draw_curves, query_rows
 from bregnet.plotting._shared import Measure, shown_distance, shown_name
@@ -20,46 +18,29 @@ from bregnet.reporting.numbers import Retrieval, Table, n_used, shown
 from bregnet.reporting.subject import Subject
 
 WIDE, SQUARE = (5.0, 3.3), (4.6, 3.9)  # inches
-MOST_BARS, MOST_ROWS = 15, 10
-N_EXAMPLES, N_HARDEST = 6, 3
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A picture and what is written under it."""
-
-    svg: Markup
-    caption: str
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """A cell of the examples."""
-
-    label: str
-    row: int
-    distance: str
-    right: bool
 
 
 @dataclass(frozen=True)
 class Example:
-    """A query, its neighbours, and how many are of its class, by each divergence."""
+    """A query, its neighbours, and how many are of its class, by each divergence.
+
+    A neighbour is its label, its row number, its divergence, and whether it is of the query's class.
+    """
 
     label: str
     row: int
-    neighbours: list[Neighbour]
+    neighbours: list[tuple[str, int, str, bool]]
     hits: list[str]
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page; what it does not have is left out."""
+    """A part of the page; what it does not have is left out. Pictures are SVG and what is written under them."""
 
     name: str
     heading: str
     text: str
-    pictures: list[Picture] = field(default_factory=list)
+    pictures: list[tuple[str, str]] = field(default_factory=list)
     table: Table | None = None
     caption: str = ""
     examples: list[tuple[str, list[Example]]] = field(default_factory=list)
@@ -71,11 +52,11 @@ def certificate(subject: Subject) -> Section:
     """How the certified gap closed."""
     result = subject.result
     assert result is not None
-    told = f"The objective fell to {result.objective:.4g}, and the lower bound rose to {result.dual_bound:.4g}."
+    ends = f"The objective fell to {result.objective:.4g}, and the lower bound rose to {result.dual_bound:.4g}."
     svg = drawn(
         "convergence",
         "Certified convergence",
-        f"Objective and certified lower bound against iterations. {told} Certified gap {percent(result.gap)}.",
+        f"Objective and certified lower bound against iterations. {ends} Certified gap {percent(result.gap)}.",
         lambda ax: plotting.convergence(result, ax),
         WIDE,
     )
@@ -83,38 +64,37 @@ def certificate(subject: Subject) -> Section:
         "The lower bound is computed from a feasible point of the dual program and holds whatever the solver did: no"
         " function of the program has an objective below it. The optimum lies in the shaded part."
     )
-    figures = Table(
-        ["value"],
-        [
-            ("objective", [(f"{result.objective:.5g}", False)]),
-            ("certified lower bound", [(f"{result.dual_bound:.5g}", False)]),
-            ("certified gap", [(percent(result.gap), False)]),
-            ("iterations", [(f"{result.n_iter:,}", False)]),
-            ("of them interior-point", [(f"{result.n_interior:,}", False)]),
-            ("seconds", [(f"{result.seconds:.3g}", False)]),
-        ],
-    )
-    return Section("certificate", "Certificate", text, [Picture(Markup(svg), told)], figures, "The certificate")
+    values = {
+        "objective": f"{result.objective:.5g}",
+        "certified lower bound": f"{result.dual_bound:.5g}",
+        "certified gap": percent(result.gap),
+        "iterations": f"{result.n_iter:,}",
+        "of them interior-point": f"{result.n_interior:,}",
+        "seconds": f"{result.seconds:.3g}",
+    }
+    figures = Table(["value"], [(name, [(value, False)]) for name, value in values.items()])
+    return Section("certificate", "Certificate", text, [(svg, ends)], figures, "The certificate")
 
 
 def features(subject: Subject) -> Section:
     """Which features matter."""
     bounds = subject.relevance
     used = n_used(bounds)
-    names = [subject.feature_names[number] for number in np.argsort(-bounds, kind="stable")[:3]]
+    order = np.argsort(-bounds, kind="stable")[:10]
+    names = [subject.feature_names[number] for number in order[:3]]
+    n_bars = min(len(bounds), 15)
     svg = drawn(
         "features",
         "Relevance of the features",
         f"Bars of the largest slope in each feature, largest first: {', '.join(map(shown_name, names))}.",
-        lambda ax: plotting.feature_bounds(subject.fit, subject.feature_names, MOST_BARS, ax, scales=subject.scales),
-        (5.0, 1.0 + 0.2 * min(len(bounds), MOST_BARS)),
+        lambda ax: plotting.feature_bounds(subject.fit, subject.feature_names, n_bars, ax, scales=subject.scales),
+        (5.0, 1.0 + 0.2 * n_bars),
     )
     caption = f"{used} of {len(bounds)} features are used: their slope is more than 1% of the largest."
     text = "How steep the learned function is at most in each feature. A larger alpha switches more features off."
-    order = np.argsort(-bounds, kind="stable")[:MOST_ROWS]
     largest = Table(["largest slope"], [(subject.feature_names[at], [(shown(bounds[at]), False)]) for at in order])
-    told = "The features" if len(order) == len(bounds) else f"The first {len(order)} of {len(bounds)} features"
-    return Section("features", "Features", text, [Picture(Markup(svg), caption)], largest, told)
+    title = "The features" if len(order) == len(bounds) else f"The first {len(order)} of {len(bounds)} features"
+    return Section("features", "Features", text, [(svg, caption)], largest, title)
 
 
 def precision(subject: Subject, found: dict[str, Retrieval], figures: Table) -> Section:
@@ -134,7 +114,7 @@ def precision(subject: Subject, found: dict[str, Retrieval], figures: Table) -> 
     )
     k = found[subject.name].ids.shape[1]
     caption = f"Mean average precision, and accuracy of {k} nearest {'neighbour' if k == 1 else 'neighbours'}"
-    return Section("retrieval", "Retrieval", text, [Picture(Markup(svg), "")], figures, caption)
+    return Section("retrieval", "Retrieval", text, [(svg, "")], figures, caption)
 
 
 def before_and_after(subject: Subject, before: tuple[str, Measure] | None) -> list[Section]:
@@ -150,7 +130,7 @@ def before_and_after(subject: Subject, before: tuple[str, Measure] | None) -> li
     )
     maps = (
         "Distances on the map follow the square root of the divergences, symmetrised, as well as two dimensions allow."
-        " It is not told which class a row has: classes lie apart where the divergence sets them apart."
+        " It is drawn without the classes: they lie apart where the divergence sets them apart."
     )
     return [
         Section("matrix", f"Divergences, {order}", matrices, _pictures("matrix", "Heat map", draw_matrix, found)),
@@ -158,7 +138,9 @@ def before_and_after(subject: Subject, before: tuple[str, Measure] | None) -> li
     ]
 
 
-def _pictures(name: str, kind: str, draw: Callable[[Shown, Any], None], found: dict[str, Shown]) -> list[Picture]:
+def _pictures(
+    name: str, kind: str, draw: Callable[[Shown, Any], None], found: dict[str, Shown]
+) -> list[tuple[str, str]]:
     """The same picture by each divergence."""
     pictures = []
     for place, (by, shown_rows) in enumerate(found.items()):
@@ -169,25 +151,25 @@ def _pictures(name: str, kind: str, draw: Callable[[Shown, Any], None], found: d
 
         about = f"{kind} of the divergences among {len(shown_rows.divergences)} rows by {by}, with their classes."
         svg = drawn(f"{name}-{place}", f"{kind} by {by}", about, draw_titled, SQUARE)
-        pictures.append(Picture(Markup(svg), ""))
+        pictures.append((svg, ""))
     return pictures
 
 
 def examples(subject: Subject, found: dict[str, Retrieval]) -> Section:
     """Queries with their neighbours: evenly spaced ones, and the hardest."""
     ours = found[subject.name]
-    even = query_rows(N_EXAMPLES, subject.rows.targets)
+    even = query_rows(6, subject.rows.targets)
     scores = ours.curve.per_query
     order = [row for row in np.argsort(scores, kind="stable") if not np.isnan(scores[row]) and row not in even]
-    hardest = np.array(order[:N_HARDEST])
+    hardest = np.array(order[:3])
     groups = [("Evenly spaced in the order of the classes", even), ("The hardest: least average precision", hardest)]
     k = ours.ids.shape[1]
     text = (
         f"The {k} nearest rows of some queries, nearest first, with their divergences: ✓ is of the query's class, ✗ is"
         " not."
     )
-    told = [(heading, [_example(subject, found, row) for row in rows]) for heading, rows in groups if len(rows)]
-    return Section("examples", "Examples", text, examples=told, measures=list(found))
+    filled = [(heading, [_example(subject, found, row) for row in rows]) for heading, rows in groups if len(rows)]
+    return Section("examples", "Examples", text, examples=filled, measures=list(found))
 
 
 def _example(subject: Subject, found: dict[str, Retrieval], row: int) -> Example:
@@ -195,7 +177,7 @@ def _example(subject: Subject, found: dict[str, Retrieval], row: int) -> Example
     own = rows.targets[row]
     ours = found[subject.name]
     neighbours = [
-        Neighbour(
+        (
             shown_name(subject.class_names[searched.targets[item]]),
             int(searched.numbers[item]),
             shown_distance(distance),
@@ -219,7 +201,7 @@ def targets(subject: Subject) -> Section:
         SQUARE,
     )
     text = f"Predictions for {len(rows.features):,} rows. On the dashed line they are exact."
-    return Section("predictions", "Predictions", text, [Picture(Markup(svg), "")])
+    return Section("predictions", "Predictions", text, [(svg, "")])
 
 
 def compared(table: Table) -> Section:

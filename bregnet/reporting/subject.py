@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
-from bregnet._core.notebook import held_fits
 from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean, divergence
-from bregnet.plotting._fits import feature_names_of, predicted_by, targets_of
+from bregnet.plotting._fits import feature_names_of, held_fits, predicted_by, targets_of
 from bregnet.plotting._shared import (
     Measure,
     classes_of,
@@ -27,10 +26,6 @@ from bregnet.plotting._shared import (
     shown_rows,
 )
 from bregnet.solver.result import Result
-
-MOST_QUERIES = 3000  # rows that are looked at
-MOST_KNOWN = 10_000
-SCALES_APART = 2.0  # standard deviations of features that make plain Euclid a straw man
 
 
 @dataclass(frozen=True)
@@ -136,7 +131,7 @@ def subject_of(
     if regression:
         if X_known is not None:
             raise ValueError("X_known and y_known must be None for a regression, got rows to search")
-        rows = Rows.some(features, targets_of(y, len(features)), MOST_KNOWN, by_class=False)
+        rows = Rows.some(features, targets_of(y, len(features)), 10_000, by_class=False)
         known, predicted = None, predicted_by("estimator", estimator, X, len(features))[rows.numbers]
     else:
         others = None if X_known is None else rows_of("X_known", X_known, features.shape[1], estimator)
@@ -184,10 +179,10 @@ def _labelled(
     if classes_before is not None and classes_before.dtype.kind == labels[0].dtype.kind:
         labels.append(classes_before)  # a class may be missing here, and still has its name
     classes, numbers = np.unique(np.concatenate(labels), return_inverse=True)
-    rows = Rows.some(features, numbers[: len(features)], MOST_QUERIES, by_class=True)
+    rows = Rows.some(features, numbers[: len(features)], 3000, by_class=True)
     known = None
     if others is not None:
-        known = Rows.some(others, numbers[len(features) :][: len(others)], MOST_KNOWN, by_class=True)
+        known = Rows.some(others, numbers[len(features) :][: len(others)], 10_000, by_class=True)
     return rows, known, _class_names(class_names, classes)
 
 
@@ -219,10 +214,17 @@ def baselines_of(given: Any, subject: Subject) -> dict[str, Measure]:
     found = {"Euclid": Measure(divergence("sqeuclidean"))}
     spread = rows.std(0)
     used = spread[spread > 0]
-    if len(used) and used.max() > SCALES_APART * used.min():
-        weights = np.where(spread > 0, 1 / np.where(spread > 0, spread, 1) ** 2, 1.0)
-        found["Euclid, unit variance"] = Measure(divergence(SquaredEuclidean(weights)))
+    if len(used) and used.max() > 2 * used.min():
+        found["Euclid, unit variance"] = Measure(unit_variance_euclid(rows))
     return found
+
+
+def unit_variance_euclid(X: np.ndarray) -> BregmanDivergence:
+    """Squared Euclidean distance of features that have unit variance in X; constant ones stay as they are."""
+    variances = X.var(0)
+    return BregmanDivergence(
+        SquaredEuclidean(np.divide(1.0, variances, out=np.ones_like(variances), where=variances > 0))
+    )
 
 
 def _is_subject(given: Any, by: Measure, subject: Subject) -> bool:

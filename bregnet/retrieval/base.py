@@ -17,7 +17,7 @@ from torch import Tensor
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
-from bregnet._core.notebook import EstimatorCard
+from bregnet._core.notebook import shown_in_notebooks
 from bregnet.divergences import BregmanDivergence
 from bregnet.divergences.resolve import LearnedDivergenceMixin, fitted_divergence
 from bregnet.retrieval.index import KINDS, BregmanIndex
@@ -25,7 +25,8 @@ from bregnet.retrieval.index import KINDS, BregmanIndex
 PRECISIONS = (np.float64, np.float32)
 
 
-class DivergenceSearcher(LearnedDivergenceMixin, EstimatorCard, BaseEstimator):
+@shown_in_notebooks
+class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
     """An estimator with its training rows in an index; subclasses have the constructor parameters named here."""
 
     side: str

@@ -19,7 +19,7 @@ from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
 from bregnet._core.files import UnreadableFileError
-from bregnet._core.notebook import IndexCard
+from bregnet._core.notebook import shown_in_notebooks
 from bregnet.divergences import BregmanDivergence, Generator
 from bregnet.retrieval.flat import FlatEngine
 from bregnet.retrieval.folder import read_index, write_index
@@ -40,7 +40,8 @@ REMAKE = 4  # what was made for the items is made anew when they have become so 
 BAR_AFTER = 2.0  # seconds after which a search shows a progress bar
 
 
-class BregmanIndex(IndexCard):
+@shown_in_notebooks
+class BregmanIndex:
     """A collection of points to search by a Bregman divergence.
 
     The nearest items of a query are those of the least divergence; equally near ones, up to the rounding of double

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
-from bregnet._core.notebook import EstimatorCard
+from bregnet._core.notebook import shown_in_notebooks
 from bregnet.learners.base import SolverEstimator
 from bregnet.selection.members import Member, averaged
 from bregnet.selection.path import Plan, Row, Search, Silent, Split, StopAfter, best_row, side_by_side
@@ -33,7 +33,8 @@ CHOSEN_HERE = {  # not by the user
 }
 
 
-class SearchCV(EstimatorCard, BaseEstimator, ABC):
+@shown_in_notebooks
+class SearchCV(BaseEstimator, ABC):
     """What the searches share; subclasses have the constructor parameters named here and those of what they search."""
 
     alphas: Sequence[float] | None

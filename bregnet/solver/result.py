@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bregnet._core.notebook import ResultCard
+from bregnet._core.notebook import shown_in_notebooks
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,9 @@ class Check:
     gap: float
 
 
+@shown_in_notebooks
 @dataclass(frozen=True)
-class Result(ResultCard):
+class Result:
     """How a fit went.
 
     Attributes

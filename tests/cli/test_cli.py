@@ -15,6 +15,7 @@ from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
 import bregnet
 from bregnet import PBDL, PBDLCV, ConvexRegressor, ConvexRegressorCV, DCRegressor
+from bregnet.__main__ import main as program
 from bregnet.cli import main
 from bregnet.distributed import RankLostError
 from bregnet.solver.checkpoints import Checkpoint
@@ -32,7 +33,7 @@ def folder(tmp_path, monkeypatch):
 class TestEntryPoints:
     def test_the_program_is_this_one(self):
         project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-        assert project["scripts"] == {"bregnet": f"{main.callback.__module__}:main"}
+        assert project["scripts"] == {"bregnet": f"{program.__module__}:{program.__name__}"}
 
     def test_a_pipe_that_closes_ends_the_program_silently(self, folder):
         bregnet.save(bregnet.divergence("sqeuclidean"), "plain")
@@ -422,7 +423,7 @@ class TestBadData:
             raise ImportError("pyarrow")
 
         monkeypatch.setattr(pd, "read_parquet", missing)
-        assert "needs pyarrow: pip install 'bregnet[tables]'" in self.fit("numbers.parquet")
+        assert "needs the package pyarrow: pip install 'bregnet[tables]'" in self.fit("numbers.parquet")
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -18,6 +18,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import bregnet
 from bregnet import PBDL, BregmanIndex, BregmanKMeans, BregmanKNeighborsClassifier, ConvexRegressor, DCRegressor
+from bregnet.cli.search import neighbours as neighbours_of
 from bregnet.metrics import purity
 from tests.support.cli_runs import LABELS, NAMES, SAME, X, Y, error_of, run, write_files
 
@@ -160,8 +161,7 @@ def neighbours(text):
 
 class TestSearch:
     @pytest.mark.parametrize("side", ["right", "left"])
-    def test_items_do_not_find_themselves(self, learner, monkeypatch, side):
-        monkeypatch.setattr("bregnet.cli.search.QUERIES_AT_ONCE", 7)  # several blocks
+    def test_items_do_not_find_themselves(self, learner, side):
         found = neighbours(run("search", "learner", "labels.csv", "-k", 4, "--side", side).stdout)
         matrix = learner.divergence_.pairwise(X)  # D(row, column)
         divergences = matrix if side == "right" else matrix.T.copy()
@@ -171,6 +171,14 @@ class TestSearch:
         np.testing.assert_allclose(values, np.sort(divergences, 1)[:, :4], atol=1e-9)
         ids = np.array([int(each) for _, _, each, _ in found]).reshape(60, 4)
         np.testing.assert_allclose(divergences[np.arange(60)[:, None], ids], values, atol=1e-9)
+
+    @pytest.mark.parametrize("alone", [True, False])
+    def test_queries_are_searched_for_in_blocks(self, learned, alone):
+        index = BregmanIndex(learned.divergence_)
+        index.add(X)
+        blocks, whole = (list(neighbours_of(index, X, 4, alone=alone, quiet=True, at_once=each)) for each in (7, 60))
+        assert len(whole) == 240
+        assert blocks == whole
 
     def test_duplicates_hide_no_neighbour(self, folder):
         bregnet.save(bregnet.divergence("sqeuclidean"), "plain")
@@ -195,6 +203,9 @@ class TestSearch:
         assert [tuple(line.values()) for line in lines] == found
         assert list(lines[0]) == ["query", "rank", "id", "divergence"]
         assert run(*search, "--format", "jsonl").stdout == (folder / "out.jsonl").read_text()
+        pd.read_csv("labels.csv").assign(code=range(100, 160)).to_csv("codes.csv", index=False)
+        coded = run("search", "learner", "codes.csv", "--id", "code", "-k", 1, "--format", "jsonl").stdout
+        assert [json.loads(line)["query"] for line in coded.splitlines()] == list(range(100, 160))  # numbers
 
     def test_ten_or_all(self, folder):
         bregnet.save(bregnet.divergence("sqeuclidean"), "plain")

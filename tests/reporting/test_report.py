@@ -275,15 +275,14 @@ def test_data_frames_and_tensors(wine):
     assert report(regressor, frame, X[:, 0]).numbers["r2"] == pytest.approx(regressor.score(frame, X[:, 0]))
 
 
-def test_many_rows_are_thinned_and_the_page_says_so(monkeypatch):
-    monkeypatch.setattr("bregnet.reporting.subject.MOST_QUERIES", 300)
+def test_many_rows_are_thinned_and_the_page_says_so():
     rng = np.random.default_rng(0)
-    y = np.repeat([0, 1], [900, 300])
-    X = rng.standard_normal((1200, 2)) + 3 * y[:, None]
-    some = np.linspace(0, 1199, 300).round().astype(int)
+    y = np.repeat([0, 1], [3000, 1000])
+    X = rng.standard_normal((4000, 2)) + 3 * y[:, None]
+    some = np.linspace(0, 3999, 3000).round().astype(int)
     made = report("sqeuclidean", X, y, baseline=None)
-    assert "300 of 1,200 rows are looked at" in made.html
-    assert made.numbers["rows"] == 1200
+    assert "3,000 of 4,000 rows are looked at" in made.html
+    assert made.numbers["rows"] == 4000
     nearest = BregmanKNeighborsClassifier().fit(X[some], y[some]).kneighbors(return_distance=False)
     assert made.numbers["accuracy"] == np.mean((y[some][nearest].mean(1) > 0.5) == y[some])
 
@@ -309,8 +308,7 @@ def test_fewer_neighbours_than_five_are_counted():
     assert "accuracy of 2 nearest neighbours" in made.html
 
 
-def test_regressions_of_one_row_and_of_many(monkeypatch):
-    monkeypatch.setattr("bregnet.reporting.subject.MOST_KNOWN", 10)
+def test_regressions_of_one_row_and_of_many():
     X = np.linspace(-1, 1, 20)[:, None]
     regressor = DCRegressor(0.1, tol=0.5).fit(X, X[:, 0] ** 2)
     one = report(regressor, X[:1], X[:1, 0]).numbers
@@ -318,7 +316,8 @@ def test_regressions_of_one_row_and_of_many(monkeypatch):
     assert one["mean_absolute_error"] == pytest.approx(abs(regressor.predict(X[:1])[0] - X[0, 0]))
     parts = regressor.function_
     assert one["pieces"] == parts.convex.n_pieces + parts.concave.n_pieces
-    assert "10 of 20 rows are looked at, evenly spaced." in report(regressor, X, X[:, 0] ** 2).html
+    many = np.tile(X, (550, 1))
+    assert "10,000 of 11,000 rows are looked at, evenly spaced." in report(regressor, many, many[:, 0] ** 2).html
     with pytest.raises(ValueError, match="y must be finite"):
         report(regressor, X, np.full(20, np.nan))
     with pytest.raises(TypeError, match="y must hold real numbers"):

@@ -23,7 +23,9 @@ from bregnet import (
     Result,
     divergence,
 )
-from bregnet._core.notebook import level_range, sparkline
+from bregnet._core.notebook import shown_in_notebooks
+from bregnet.plotting._fits import level_range
+from bregnet.reporting.cards import html_card, sparkline
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -168,3 +170,17 @@ def test_neighbours_show_the_certificate_of_their_learner(data):
     plain = BregmanKNeighborsClassifier().fit(*data)._repr_html_()
     assert "sk-container" in plain
     assert "inline-flex; flex-wrap" not in plain
+
+
+def test_forms_are_registered_not_inherited():
+    for cls in (Result, BregmanDivergence, BregmanIndex):
+        assert cls.__mro__ == (cls, object)
+
+    @shown_in_notebooks
+    class Own:
+        pass
+
+    with pytest.raises(TypeError, match="shown must be of a class with a registered form"):
+        Own()._repr_html_()
+    html_card.register(Own, lambda shown: "<p>own</p>")
+    assert Own()._repr_mimebundle_()["text/html"] == "<p>own</p>"
