@@ -46,7 +46,7 @@ def write_tensors(path: Path, kind: str, version: int, header: dict[str, Any], t
         raise OSError(None, str(error)) from error
 
 
-def read_tensors(path: Path, kind: str, version: int, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_tensors(path: Path, kind: str, *versions: int, mmap: bool = False) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Header and tensors of a file; with `mmap` the tensors stay in the file until they are used."""
     if path.exists() and not path.is_file():  # a pipe would be waited for
         raise UnreadableFileError(f"{path} is not a file")
@@ -59,10 +59,10 @@ def read_tensors(path: Path, kind: str, version: int, *, mmap: bool) -> tuple[di
         raise UnreadableFileError(f"{path} is not a {kind} of bregnet, or was damaged: {error}") from error
     if found != kind:
         raise UnreadableFileError(f"{path} must hold a {kind}, got a {found!r}")
-    if found_version != version:
+    if found_version not in versions:
         raise UnreadableFileError(
             f"{path} has version {found_version!r} of its format (bregnet {header.get('bregnet')}), and bregnet"
-            f" {__version__} reads version {version}"
+            f" {__version__} reads version {' and '.join(map(str, versions))}"
         )
     return header, tensors if mmap else {name: tensor.clone() for name, tensor in tensors.items()}
 

@@ -18,11 +18,21 @@ MOST_COPIES, SMALL = 64, 1 << 24  # how often a file may have its tensors used, 
 
 
 class Tensors:
-    """The tensors of a file by name, each stored once however many names it has."""
+    """The tensors of a file by name, each stored once however many names it has.
 
-    def __init__(self, stored: Mapping[str, Tensor] | None = None, same: Any = None) -> None:
+    Parameters
+    ----------
+    stored : mapping of str to Tensor, default=None
+    same : mapping of str to str, default=None
+        From further names to those stored.
+    mapped : bool, default=False
+        Whether tensors stay in their file, and are not read before they are needed.
+    """
+
+    def __init__(self, stored: Mapping[str, Tensor] | None = None, same: Any = None, *, mapped: bool = False) -> None:
         self.stored = {} if stored is None else dict(stored)
-        self.same = {} if same is None else mapping("same", same)  # from further names to those stored
+        self.same = {} if same is None else mapping("same", same)
+        self.mapped = mapped
         self._names: dict[tuple[Any, ...], str] = {}
         self._uses: Counter[tuple[Any, ...]] = Counter()
         self._kept: list[Tensor] = []  # alive, so that an address means one tensor only
@@ -61,15 +71,22 @@ class Tensors:
             raise ValueError(f"nothing has the tensor {min(self._unread)!r}")
 
     def tensor(self, name: str, shape: tuple[int | None, ...], *dtypes: torch.dtype) -> Tensor:
-        """A stored tensor as one of its own, checked; None is any length."""
+        """A stored tensor, checked, as one of its own where it has other names; None is any length."""
         tensor = self[name]
         fits = tensor.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, tensor.shape, strict=True))
         if not fits or tensor.dtype not in dtypes:
             wanted = f"{shape} and {' or '.join(map(str, dtypes))}"
             raise ValueError(f"{name} must have {wanted}, got {tuple(tensor.shape)} and {tensor.dtype}")
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+        if not self.mapped and tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ValueError(f"{name} must be finite, got NaN or infinity")
-        return tensor.clone()
+        return tensor.clone() if name in self.same or name in self.same.values() else tensor
+
+    def numbers_below(self, name: str, length: int | None, bound: int) -> Tensor:
+        """Whole numbers from 0 to below a bound, (length,)."""
+        numbers = self.tensor(name, (length,), torch.int64)
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < bound:
+            raise ValueError(f"{name} must be from 0 to {bound - 1}, got {numbers.min()} to {numbers.max()}")
+        return numbers
 
     def array(self, name: str, *, ndim: int = 1, kinds: str = "f", finite: bool = True) -> np.ndarray:
         """A stored tensor as an array of its own, checked."""

@@ -43,10 +43,12 @@ from bregnet.retrieval import (
     BregmanRanker,
     InnerProductForm,
 )
-from bregnet.retrieval.state import FORM, INDEX
+from bregnet.retrieval.state import read_form, read_index, write_form, write_index
 from bregnet.selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
 
 Attributes = dict[str, Field]
+INDEX = Made(write_index, partial(read_index, BregmanIndex))
+FORM = Made(write_form, read_form)
 SUM_ERROR = 1e-3  # of weights in single precision
 SOLVERS = (ConvexRegressor.__name__, DCRegressor.__name__, PBDL.__name__)
 

@@ -122,7 +122,7 @@ class TestIndexes:
         index.search(Q, 3)
         found = again(index, tmp_path)
         assert_same_search(found, index)
-        assert found._items().points.dtype == torch.float32
+        assert found._collection.gallery().points.dtype == torch.float32
 
     def test_without_items(self, tmp_path):
         empty = again(BregmanIndex("kl", side="left"), tmp_path)
