@@ -53,6 +53,11 @@ class Tensors:
         shared = self._uses[known] > 1 or tensor.untyped_storage().nbytes() != tensor.nbytes
         self.stored[name] = tensor.clone() if shared else tensor
 
+    def put_array(self, name: str, array: Any) -> None:
+        """Store a copy of an array."""
+        copied = np.array(array)
+        self.put(name, torch.as_tensor(copied.astype(copied.dtype.newbyteorder("="), copy=False)))
+
     def __contains__(self, name: object) -> bool:
         return name in self.stored or name in self.same
 
@@ -118,32 +123,6 @@ class Made:
     read: Callable[[str, Any, Tensors], Any]
 
 
-def _plain(write: Callable[[Any], Any], read: Callable[[str, Any], Any]) -> Made:
-    """A field without tensors."""
-    return Made(lambda name, value, tensors: write(value), lambda name, state, tensors: read(name, state))
-
-
-def _real_state(value: float) -> float | str:
-    return float(value) if math.isfinite(value) else str(float(value))
-
-
-def _real(name: str, state: Any) -> float:
-    """A number; JSON has words only for those that are not finite."""
-    if state in ("inf", "-inf", "nan"):
-        return float(state)
-    if isinstance(state, bool) or not isinstance(state, int | float) or not math.isfinite(state):
-        raise ValueError(f"{name} must be a number, got {state!r}")
-    return float(state)
-
-
-def finite_number(name: str, state: Any) -> float:
-    """A finite number."""
-    value = _real(name, state)
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value}")
-    return value
-
-
 def text(name: str, state: Any) -> str:
     """Text."""
     if not isinstance(state, str):
@@ -165,61 +144,78 @@ def mapping(name: str, state: Any) -> dict[str, Any]:
     return state
 
 
+def plain(write: Callable[[Any], Any], read: Callable[[str, Any], Any]) -> Made:
+    """A field without tensors."""
+    return Made(lambda name, value, tensors: write(value), lambda name, state, tensors: read(name, state))
+
+
 def whole(least: int) -> Made:
     """A field of whole numbers from `least`."""
-    return _plain(int, lambda name, state: check.integer_at_least(name, state, least))
+    return plain(int, lambda name, state: check.integer_at_least(name, state, least))
 
 
-REAL, FINITE, TEXT = _plain(_real_state, _real), _plain(float, finite_number), _plain(str, text)
-TRUTH = _plain(bool, check.boolean)
-NAMES = _plain(lambda value: [str(each) for each in value], lambda name, state: np.array(texts(name, state), object))
+@dataclass(frozen=True)
+class Real:
+    """A number. JSON has no words for those that are not finite."""
+
+    finite: bool = False
+
+    def write(self, name: str, value: float, tensors: Tensors) -> float | str:
+        """The number, or a word."""
+        return float(value) if math.isfinite(value) else str(float(value))
+
+    def read(self, name: str, state: Any, tensors: Tensors) -> float:
+        """The number."""
+        if state in ("inf", "-inf", "nan") and not self.finite:
+            return float(state)
+        if isinstance(state, bool) or not isinstance(state, int | float) or not math.isfinite(state):
+            raise ValueError(f"{name} must be a {'finite ' if self.finite else ''}number, got {state!r}")
+        return float(state)
 
 
-def _write_array(name: str, value: Any, tensors: Tensors) -> str:
-    array = np.array(value)
-    tensors.put(name, torch.as_tensor(array.astype(array.dtype.newbyteorder("="), copy=False)))
-    return "array"
+@dataclass(frozen=True)
+class Numbers:
+    """An array of finite numbers."""
+
+    ndim: int = 1
+    kinds: str = "f"
+
+    def write(self, name: str, value: Any, tensors: Tensors) -> str:
+        """The word "array"."""
+        tensors.put_array(name, value)
+        return "array"
+
+    def read(self, name: str, state: Any, tensors: Tensors) -> np.ndarray:
+        """The array."""
+        return tensors.array(name, ndim=self.ndim, kinds=self.kinds)
 
 
-ARRAY = Made(_write_array, lambda name, state, tensors: tensors.array(name))
+class Labels:
+    """Class labels: numbers or text."""
 
+    def write(self, name: str, value: np.ndarray, tensors: Tensors) -> Any:
+        """The word "array", or the texts."""
+        if value.dtype.kind in "biuf":
+            return Numbers().write(name, value, tensors)
+        labels = value.tolist()
+        if not all(isinstance(each, str) for each in labels):
+            raise TypeError(f"labels must be numbers or text to be saved, got dtype {value.dtype}")
+        if value.dtype.kind != "O":
+            self._expect_alike(name, labels)
+        return {"text": labels, "object": value.dtype.kind == "O"}
 
-def _write_labels(name: str, value: np.ndarray, tensors: Tensors) -> Any:
-    if value.dtype.kind in "biuf":
-        return _write_array(name, value, tensors)
-    labels = value.tolist()
-    if not all(isinstance(each, str) for each in labels):
-        raise TypeError(f"labels must be numbers or text to be saved, got dtype {value.dtype}")
-    if value.dtype.kind != "O":
-        _expect_alike(name, labels)
-    return {"text": labels, "object": value.dtype.kind == "O"}
+    def read(self, name: str, state: Any, tensors: Tensors) -> np.ndarray:
+        """The labels."""
+        if state == "array":
+            return tensors.array(name, kinds="biuf")
+        labels = texts(name, mapping(name, state)["text"])
+        if check.boolean("object", state["object"]):
+            return np.array(labels, dtype=object)
+        self._expect_alike(name, labels)
+        return np.array(labels, dtype=str)
 
-
-def _read_labels(name: str, state: Any, tensors: Tensors) -> np.ndarray:
-    if state == "array":
-        return tensors.array(name, kinds="biuf")
-    labels = texts(name, mapping(name, state)["text"])
-    if check.boolean("object", state["object"]):
-        return np.array(labels, dtype=object)
-    _expect_alike(name, labels)
-    return np.array(labels, dtype=str)
-
-
-def _expect_alike(name: str, labels: list[str]) -> None:
-    """Raise an error for a few long labels among many: an array has as much room for each as for the longest."""
-    longest = max(map(len, labels), default=0)
-    if 4 * longest * len(labels) > SMALL + MOST_COPIES * sum(map(len, labels)):
-        raise ValueError(f"{name} must have labels of about one length, got {len(labels)}, of up to {longest} letters")
-
-
-LABELS = Made(_write_labels, _read_labels)
-
-
-def _read_range(name: str, state: Any, tensors: Tensors) -> tuple[float, float]:
-    low, high = (finite_number(name, each) for each in state)
-    if low > high:
-        raise ValueError(f"{name} must be in order, got {low} and {high}")
-    return low, high
-
-
-RANGE = Made(lambda name, value, tensors: [float(each) for each in value], _read_range)
+    def _expect_alike(self, name: str, labels: list[str]) -> None:
+        """Raise an error for a few long labels among many: an array has as much room for each as for the longest."""
+        longest, count = max(map(len, labels), default=0), len(labels)
+        if 4 * longest * count > SMALL + MOST_COPIES * sum(map(len, labels)):
+            raise ValueError(f"{name} must have labels of about one length, got {count}, of up to {longest} letters")

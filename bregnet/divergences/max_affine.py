@@ -12,12 +12,12 @@ from torch import Tensor
 from bregnet._core import arrays
 from bregnet._core.arrays import Array
 from bregnet.divergences.classical import SquaredEuclidean, exp_excess
-from bregnet.divergences.generators import Generator
+from bregnet.divergences.generators import Generator, batched, shown
 
 LARGEST_EXPONENT = 30.0  # beyond, exponentials are taken in logarithms
 
 
-class MaxAffine(Generator):
+class MaxAffine(Generator, saved_as="MaxAffine"):
     r"""A convex function, the largest of affine pieces.
 
     .. math:: f(x) = \max_k (a_k \cdot x + b_k) + \tfrac{1}{2} \sum_l \epsilon_l x_l^2
@@ -95,17 +95,17 @@ class MaxAffine(Generator):
     @property
     def slopes(self) -> Array:
         """The slopes, (n_pieces, n_features)."""
-        return self._shown(self._slopes)
+        return shown(self, self._slopes)
 
     @property
     def intercepts(self) -> Array:
         """The intercepts, (n_pieces,)."""
-        return self._shown(self._intercepts)
+        return shown(self, self._intercepts)
 
     @property
     def strictness(self) -> float | Array:
         """The curvature that is added: a number, or one for each feature, (n_features,)."""
-        return self._shown(self._strictness) if self._strictness.ndim else self._strictness.item()
+        return shown(self, self._strictness) if self._strictness.ndim else self._strictness.item()
 
     @property
     def n_pieces(self) -> int:
@@ -137,7 +137,7 @@ class MaxAffine(Generator):
         >>> MaxAffine([[1.0], [-1.0]], [0.0, 0.0]).active([[-2.0], [3.0]])
         array([1, 0])
         """
-        return self._batched(X, self._active)
+        return batched(self, X, self._active)
 
     def _piece_values(self, x: Tensor) -> Tensor:
         return torch.addmm(self._intercepts, x, self._slopes.T)
@@ -229,10 +229,6 @@ class MaxAffine(Generator):
 
     def _width(self, n_features: int) -> int:
         return max(self.n_pieces, n_features)
-
-    def _tangent_width(self, n_features: int) -> int:
-        pieces = self.n_pieces + 1 if self.temperature else 1
-        return pieces + self._paraboloid._tangent_width(n_features) if self._paraboloid else pieces
 
 
 class DifferenceOfConvex:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from bregnet._core.files import DAMAGE, UnreadableFileError, digest, read_tensors, whole_folder, write_tensors
+from bregnet._core.files import digest, naming_damage, read_tensors, whole_folder, write_tensors
 from bregnet._core.state import Tensors
 from bregnet.retrieval.engine import Settings
 from bregnet.retrieval.engines import ENGINES
@@ -44,7 +44,7 @@ def read_header(path: Path, *, mmap: bool = True) -> tuple[dict[str, Any], dict[
 def read_folder(cls: type[BregmanIndex], path: Path, device: torch.device, *, mmap: bool) -> BregmanIndex:
     """The index that `write_folder` was given."""
     header, stored = read_header(path, mmap=mmap)
-    try:
+    with naming_damage(path, KIND):
         about = {"digest", "holds", "version", "bregnet"}
         content = {name: value for name, value in header.items() if name not in about}
         if not mmap and header["digest"] != digest(content, stored):  # what is mapped is not read before it is needed
@@ -52,13 +52,12 @@ def read_folder(cls: type[BregmanIndex], path: Path, device: torch.device, *, mm
         if header["version"] == 1:
             content, stored = _from_version_1(content, stored)
         for name, expected in content["files"].items():
-            if not mmap and _digest_of(path / Path(name).name) != expected:
+            file = path / Path(name).name
+            if not mmap and file.is_file() and _digest_of(file) != expected:
                 raise ValueError(f"{name} does not have the checksum that was written with it")
         tensors = Tensors(stored, content["same"], mapped=mmap)
         index = read_index(cls, "index", content["state"], tensors, device=device, folder=path)
         tensors.expect_all_read()
-    except (*DAMAGE, FileNotFoundError) as error:
-        raise UnreadableFileError(f"{path} is not a {KIND} of bregnet, or was damaged: {error}") from error
     return index
 
 

@@ -18,7 +18,7 @@ from sklearn.datasets import load_iris
 from sklearn.neighbors import NearestNeighbors
 
 import bregnet
-from bregnet import PBDL, BregmanDivergence, BregmanIndex, Generator, MaxAffine, SquaredEuclidean, divergence
+from bregnet import PBDL, BregmanDivergence, BregmanIndex, MaxAffine, SquaredEuclidean, divergence
 from tests.support.search_at_random import assert_nearest, divergences, max_affine, points, values_between
 
 SIDES = ("right", "left")
@@ -528,14 +528,6 @@ class TestCells:
         np.testing.assert_array_equal(first.search(X, 5)[1], second.search(X, 5)[1])
 
 
-class Cubed(Generator):
-    def _values(self, x):
-        return (x**3).sum(1)
-
-    def _gradients(self, x):
-        return 3 * x**2
-
-
 class TestFiles:
     @pytest.mark.parametrize("kind", ["flat", "ivf"])
     def test_any_bit_that_is_altered_is_noticed(self, kind, tmp_path):
@@ -632,11 +624,6 @@ class TestFiles:
             index_of("kl", points(0, 5, 3)).save(tmp_path / "no" / "such")
         with pytest.raises(FileNotFoundError, match="path must be a folder written by save"):
             BregmanIndex.load(tmp_path)
-
-    def test_generators_of_ones_own_cannot_be_saved(self, tmp_path):
-        with pytest.raises(TypeError, match="only the generators of this library can be saved"):
-            index_of(BregmanDivergence(Cubed()), points(0, 5, 3)).save(tmp_path / "saved")
-        assert not list(tmp_path.iterdir())
 
     def test_a_failed_write_leaves_what_was_there(self, tmp_path, monkeypatch):
         index = index_of("kl", points(0, 20, 3))
