@@ -24,8 +24,6 @@ from bregnet.clustering.centres import lloyd, seeds, weighted_points
 from bregnet.clustering.em import Components, Concentration, EMFit, em, hard_shares, log_densities, maximise
 from bregnet.divergences import BregmanDivergence
 
-INITS = ("kmeans", "k-means++", "random_from_data")
-
 
 class BregmanMixture(DensityMixin, DivergenceClusterer):
     r"""A mixture whose components fall off with a Bregman divergence from their means, fitted by EM.
@@ -183,7 +181,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         check.at_least_zero("tol", self.tol)
         check.positive("min_dispersion", self.min_dispersion)
         check.verbosity(self.verbose)
-        check.one_of("init_params", self.init_params, INITS)
+        check.one_of("init_params", self.init_params, ("kmeans", "k-means++", "random_from_data"))
         if isinstance(self.concentration, Real) and not isinstance(self.concentration, bool):
             check.positive("concentration", self.concentration)
         elif not (isinstance(self.concentration, str) and self.concentration in ("component", "tied")):

@@ -338,9 +338,7 @@ def divergence(name: str | Generator | BregmanDivergence, **parameters: Any) -> 
 
 
 def _is_right(side: str) -> bool:
-    if not isinstance(side, str) or side not in ("right", "left"):
-        raise ValueError(f"side must be 'right' or 'left', got {side!r}")
-    return side == "right"
+    return check.one_of("side", side, ("right", "left")) == "right"
 
 
 def _with_one(x: Tensor) -> Tensor:

@@ -146,9 +146,6 @@ class KullbackLeibler(Generator, saved_as="KullbackLeibler"):
     def _interior(self, points: Tensor) -> Tensor:
         return points.clamp_min(_nearest_to_zero(points.dtype))
 
-    def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
-        return self._paired(x, y)
-
     def _check_domain(self, name: str, points: Tensor, tangent: bool) -> None:
         if tangent:
             arrays.check_entries(name, points, points > 0, "positive at the tangent points of KullbackLeibler")
@@ -181,9 +178,6 @@ class ItakuraSaito(Generator, saved_as="ItakuraSaito"):
         far = x / y - 1 - x.log() + y.log()
         return torch.where(near, exp_excess(log_ratio), far).sum(1)
 
-    def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
-        return self._paired(x, y)
-
     def _check_domain(self, name: str, points: Tensor, tangent: bool) -> None:
         arrays.check_entries(name, points, points > 0, "positive for ItakuraSaito")
 
@@ -213,9 +207,6 @@ class Logistic(Generator, saved_as="Logistic"):
 
     def _interior(self, points: Tensor) -> Tensor:
         return points.clamp(_nearest_to_zero(points.dtype), 1 - torch.finfo(points.dtype).eps)
-
-    def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
-        return self._paired(x, y)
 
     def _check_domain(self, name: str, points: Tensor, tangent: bool) -> None:
         if tangent:

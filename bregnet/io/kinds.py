@@ -118,21 +118,25 @@ class Fitted:
         self.expect(estimator)
 
 
-@dataclass(frozen=True)
-class Learner:
-    """An estimator as a parameter of another one, fitted or not."""
+class LearnerField:
+    """A learner, PBDL or PBDLCV, that another estimator has as a parameter or has fitted; or None."""
 
-    fitted: Fitted
-
-    def write(self, name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
+    def write(self, name: str, value: Any, tensors: Tensors) -> Any:
         """Its parameters, and its attributes if it has any."""
-        if hasattr(value, "divergence_"):
-            return write_any(name, value, tensors)
+        if value is None or hasattr(value, "divergence_"):
+            return None if value is None else write_any(name, value, tensors)
         return {"type": type(value).__name__, "parameters": write_parameters(name, value, tensors, {})}
 
     def read(self, name: str, state: Any, tensors: Tensors) -> Any:
-        """The estimator."""
-        return (self.fitted.read if "fitted" in state else self.fitted.unfitted)(name, state, tensors)
+        """The learner."""
+        if state is None:
+            return None
+        fitted = {each.__name__: each for each in LEARNERS}.get(mapping(name, state)["type"])
+        if fitted is None:
+            raise ValueError(f"{name} must be a PBDL or a PBDLCV, got {state['type']!r}")
+        kind = KINDS[fitted]
+        assert isinstance(kind, Fitted)
+        return (kind.read if "fitted" in state else kind.unfitted)(name, state, tensors)
 
 
 def expect_features(estimator: Any, **counts: int | None) -> None:
@@ -253,23 +257,6 @@ def _read_best(name: str, state: Any, tensors: Tensors) -> Any:
     return read_any(name, state, tensors)
 
 
-class LearnerField:
-    """The fitted learner of an estimator, or None."""
-
-    def write(self, name: str, value: Any, tensors: Tensors) -> Any:
-        """Its parameters and attributes."""
-        return None if value is None else write_any(name, value, tensors)
-
-    def read(self, name: str, state: Any, tensors: Tensors) -> Any:
-        """The learner."""
-        if state is None:
-            return None
-        for kind, learner in LEARNERS.items():
-            if mapping(name, state)["type"] == kind.__name__:
-                return learner.fitted.read(name, state, tensors)
-        raise ValueError(f"{name} must be a PBDL or a PBDLCV, got {state['type']!r}")
-
-
 def _names() -> Made:
     return plain(lambda value: [str(each) for each in value], lambda name, state: np.array(texts(name, state), object))
 
@@ -368,4 +355,4 @@ KINDS: dict[type, Field] = {
     InnerProductForm: Made(write_form, read_form),
     **{each.of: each for each in (*_solvers(), *_searchers(), *_clusterers())},
 }
-LEARNERS: dict[type, Learner] = {each.of: Learner(each) for each in _solvers() if each.of in (PBDL, PBDLCV)}
+LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV), LearnerField())
