@@ -133,7 +133,8 @@ class BregmanDivergence(DivergenceCard):
         slice(2, 3, None) [0]
         """
         blocks = self._blocks(X, Y, batch_size)
-        return ((rows, arrays.like(blocks.at(rows), X)) for rows in blocks.rows)
+        parts = ((rows, blocks.empty(rows.stop - rows.start)) for rows in blocks.rows)
+        return ((rows, arrays.like(blocks.fill(out, rows), X)) for rows, out in parts)
 
     def paired(self, X: ArrayT, Y: Array) -> ArrayT:
         """Divergences between the rows of X and the same rows of Y, accurate also for points very near each other.
@@ -285,14 +286,8 @@ class _Blocks:
         """Room for some rows of the matrix, where the result is wanted."""
         return torch.empty(n_rows, len(self.y), dtype=self.x.dtype, device=self.home)
 
-    def at(self, rows: slice) -> Tensor:
-        """Some rows of the matrix."""
-        out = self.empty(rows.stop - rows.start)
-        self.fill(out, rows)
-        return out
-
-    def fill(self, out: Tensor, rows: slice) -> None:
-        """Write some rows of the matrix."""
+    def fill(self, out: Tensor, rows: slice) -> Tensor:
+        """Write some rows of the matrix to `out`."""
         x = self.x[rows]
         with arrays.gradients_for(self.given):
             for number, columns in enumerate(self.columns):
@@ -301,6 +296,7 @@ class _Blocks:
                 arrays.refuse_overflow("X and Y", block, self.x, self.y)
         if self.x is self.y:
             out.diagonal(rows.start).zero_()
+        return out
 
 
 def divergence(name: str | Generator | BregmanDivergence, **parameters: Any) -> BregmanDivergence:

