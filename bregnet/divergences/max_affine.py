@@ -23,6 +23,7 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
     .. math:: f(x) = \max_k (a_k \cdot x + b_k) + \tfrac{1}{2} \sum_l \epsilon_l x_l^2
 
     With a temperature :math:`\tau > 0` the maximum is the soft one, :math:`\tau \log \sum_k \exp(\cdot / \tau)`.
+    Without one the gradient where pieces tie is the slope of the first.
 
     Its divergence D(x, y) without a temperature is the value at x of the largest piece less that of the piece active
     at y. With one it is tau times the Kullback-Leibler divergence from the softmax of the pieces at y to that at x.
@@ -116,17 +117,6 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
     def n_features(self) -> int:
         """Number of features."""
         return self._slopes.shape[1]
-
-    def gradient(self, X: Array) -> Array:
-        """Gradients at the rows of X, (n_points, n_features); where pieces tie, the slope of the first.
-
-        Examples
-        --------
-        >>> from bregnet import MaxAffine
-        >>> MaxAffine([[1.0], [-1.0]], [0.0, 0.0], temperature=0.5).gradient([[0.0]])
-        array([[0.]])
-        """
-        return super().gradient(X)
 
     def active(self, X: Array) -> Array:
         """Number of the largest piece at the rows of X, (n_points,).
