@@ -37,6 +37,18 @@ class UnreadableFileError(ValueError):
     """A file that is not what it should be: cut short, altered, of a later version, or of another kind."""
 
 
+@contextmanager
+def naming_damage(path: Path, kind: str) -> Iterator[None]:
+    """Raise an `UnreadableFileError` that names the file for whatever reading something that is not right can raise."""
+    try:
+        yield
+    except UnreadableFileError as error:
+        raise UnreadableFileError(f"{path} cannot be read: {error}") from error
+    except DAMAGE as error:
+        what = f"no {error}" if isinstance(error, KeyError) else error
+        raise UnreadableFileError(f"{path} is not a {kind} of bregnet, or was damaged: {what}") from error
+
+
 def write_tensors(path: Path, kind: str, version: int, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Write a file of tensors; its header says what it is."""
     about = {**header, "holds": kind, "version": version, "bregnet": __version__}
@@ -46,23 +58,20 @@ def write_tensors(path: Path, kind: str, version: int, header: dict[str, Any], t
         raise OSError(None, str(error)) from error
 
 
-def read_tensors(path: Path, kind: str, version: int, *, mmap: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_tensors(path: Path, kind: str, *versions: int, mmap: bool = False) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Header and tensors of a file; with `mmap` the tensors stay in the file until they are used."""
     if path.exists() and not path.is_file():  # a pipe would be waited for
         raise UnreadableFileError(f"{path} is not a file")
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})[HEADER])
-            found, found_version = header["holds"], header["version"]
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except DAMAGE as error:
-        raise UnreadableFileError(f"{path} is not a {kind} of bregnet, or was damaged: {error}") from error
+    with naming_damage(path, kind), safe_open(path, framework="pt") as file:
+        header = json.loads((file.metadata() or {})[HEADER])
+        found, found_version = header["holds"], header["version"]
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     if found != kind:
         raise UnreadableFileError(f"{path} must hold a {kind}, got a {found!r}")
-    if found_version != version:
+    if found_version not in versions:
         raise UnreadableFileError(
             f"{path} has version {found_version!r} of its format (bregnet {header.get('bregnet')}), and bregnet"
-            f" {__version__} reads version {version}"
+            f" {__version__} reads version {' and '.join(map(str, versions))}"
         )
     return header, tensors if mmap else {name: tensor.clone() for name, tensor in tensors.items()}
 

@@ -18,11 +18,21 @@ MOST_COPIES, SMALL = 64, 1 << 24  # how often a file may have its tensors used, 
 
 
 class Tensors:
-    """The tensors of a file by name, each stored once however many names it has."""
+    """The tensors of a file by name, each stored once however many names it has.
 
-    def __init__(self, stored: Mapping[str, Tensor] | None = None, same: Any = None) -> None:
+    Parameters
+    ----------
+    stored : mapping of str to Tensor, default=None
+    same : mapping of str to str, default=None
+        From further names to those stored.
+    mapped : bool, default=False
+        Whether tensors stay in their file, and are not read before they are needed.
+    """
+
+    def __init__(self, stored: Mapping[str, Tensor] | None = None, same: Any = None, *, mapped: bool = False) -> None:
         self.stored = {} if stored is None else dict(stored)
-        self.same = {} if same is None else mapping("same", same)  # from further names to those stored
+        self.same = {} if same is None else mapping("same", same)
+        self.mapped = mapped
         self._names: dict[tuple[Any, ...], str] = {}
         self._uses: Counter[tuple[Any, ...]] = Counter()
         self._kept: list[Tensor] = []  # alive, so that an address means one tensor only
@@ -43,6 +53,11 @@ class Tensors:
         shared = self._uses[known] > 1 or tensor.untyped_storage().nbytes() != tensor.nbytes
         self.stored[name] = tensor.clone() if shared else tensor
 
+    def put_array(self, name: str, array: Any) -> None:
+        """Store a copy of an array."""
+        copied = np.array(array)
+        self.put(name, torch.as_tensor(copied.astype(copied.dtype.newbyteorder("="), copy=False)))
+
     def __contains__(self, name: object) -> bool:
         return name in self.stored or name in self.same
 
@@ -61,15 +76,22 @@ class Tensors:
             raise ValueError(f"nothing has the tensor {min(self._unread)!r}")
 
     def tensor(self, name: str, shape: tuple[int | None, ...], *dtypes: torch.dtype) -> Tensor:
-        """A stored tensor as one of its own, checked; None is any length."""
+        """A stored tensor, checked, as one of its own where it has other names; None is any length."""
         tensor = self[name]
         fits = tensor.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, tensor.shape, strict=True))
         if not fits or tensor.dtype not in dtypes:
             wanted = f"{shape} and {' or '.join(map(str, dtypes))}"
             raise ValueError(f"{name} must have {wanted}, got {tuple(tensor.shape)} and {tensor.dtype}")
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+        if not self.mapped and tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ValueError(f"{name} must be finite, got NaN or infinity")
-        return tensor.clone()
+        return tensor.clone() if name in self.same or name in self.same.values() else tensor
+
+    def numbers_below(self, name: str, length: int | None, bound: int) -> Tensor:
+        """Whole numbers from 0 to below a bound, (length,)."""
+        numbers = self.tensor(name, (length,), torch.int64)
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < bound:
+            raise ValueError(f"{name} must be from 0 to {bound - 1}, got {numbers.min()} to {numbers.max()}")
+        return numbers
 
     def array(self, name: str, *, ndim: int = 1, kinds: str = "f", finite: bool = True) -> np.ndarray:
         """A stored tensor as an array of its own, checked."""
@@ -101,32 +123,6 @@ class Made:
     read: Callable[[str, Any, Tensors], Any]
 
 
-def _plain(write: Callable[[Any], Any], read: Callable[[str, Any], Any]) -> Made:
-    """A field without tensors."""
-    return Made(lambda name, value, tensors: write(value), lambda name, state, tensors: read(name, state))
-
-
-def _real_state(value: float) -> float | str:
-    return float(value) if math.isfinite(value) else str(float(value))
-
-
-def _real(name: str, state: Any) -> float:
-    """A number; JSON has words only for those that are not finite."""
-    if state in ("inf", "-inf", "nan"):
-        return float(state)
-    if isinstance(state, bool) or not isinstance(state, int | float) or not math.isfinite(state):
-        raise ValueError(f"{name} must be a number, got {state!r}")
-    return float(state)
-
-
-def finite_number(name: str, state: Any) -> float:
-    """A finite number."""
-    value = _real(name, state)
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value}")
-    return value
-
-
 def text(name: str, state: Any) -> str:
     """Text."""
     if not isinstance(state, str):
@@ -148,61 +144,78 @@ def mapping(name: str, state: Any) -> dict[str, Any]:
     return state
 
 
+def plain(write: Callable[[Any], Any], read: Callable[[str, Any], Any]) -> Made:
+    """A field without tensors."""
+    return Made(lambda name, value, tensors: write(value), lambda name, state, tensors: read(name, state))
+
+
 def whole(least: int) -> Made:
     """A field of whole numbers from `least`."""
-    return _plain(int, lambda name, state: check.integer_at_least(name, state, least))
+    return plain(int, lambda name, state: check.integer_at_least(name, state, least))
 
 
-REAL, FINITE, TEXT = _plain(_real_state, _real), _plain(float, finite_number), _plain(str, text)
-TRUTH = _plain(bool, check.boolean)
-NAMES = _plain(lambda value: [str(each) for each in value], lambda name, state: np.array(texts(name, state), object))
+@dataclass(frozen=True)
+class Real:
+    """A number. JSON has no words for those that are not finite."""
+
+    finite: bool = False
+
+    def write(self, name: str, value: float, tensors: Tensors) -> float | str:
+        """The number, or a word."""
+        return float(value) if math.isfinite(value) else str(float(value))
+
+    def read(self, name: str, state: Any, tensors: Tensors) -> float:
+        """The number."""
+        if state in ("inf", "-inf", "nan") and not self.finite:
+            return float(state)
+        if isinstance(state, bool) or not isinstance(state, int | float) or not math.isfinite(state):
+            raise ValueError(f"{name} must be a {'finite ' if self.finite else ''}number, got {state!r}")
+        return float(state)
 
 
-def _write_array(name: str, value: Any, tensors: Tensors) -> str:
-    array = np.array(value)
-    tensors.put(name, torch.as_tensor(array.astype(array.dtype.newbyteorder("="), copy=False)))
-    return "array"
+@dataclass(frozen=True)
+class Numbers:
+    """An array of finite numbers."""
+
+    ndim: int = 1
+    kinds: str = "f"
+
+    def write(self, name: str, value: Any, tensors: Tensors) -> str:
+        """The word "array"."""
+        tensors.put_array(name, value)
+        return "array"
+
+    def read(self, name: str, state: Any, tensors: Tensors) -> np.ndarray:
+        """The array."""
+        return tensors.array(name, ndim=self.ndim, kinds=self.kinds)
 
 
-ARRAY = Made(_write_array, lambda name, state, tensors: tensors.array(name))
+class Labels:
+    """Class labels: numbers or text."""
 
+    def write(self, name: str, value: np.ndarray, tensors: Tensors) -> Any:
+        """The word "array", or the texts."""
+        if value.dtype.kind in "biuf":
+            return Numbers().write(name, value, tensors)
+        labels = value.tolist()
+        if not all(isinstance(each, str) for each in labels):
+            raise TypeError(f"labels must be numbers or text to be saved, got dtype {value.dtype}")
+        if value.dtype.kind != "O":
+            self._expect_alike(name, labels)
+        return {"text": labels, "object": value.dtype.kind == "O"}
 
-def _write_labels(name: str, value: np.ndarray, tensors: Tensors) -> Any:
-    if value.dtype.kind in "biuf":
-        return _write_array(name, value, tensors)
-    labels = value.tolist()
-    if not all(isinstance(each, str) for each in labels):
-        raise TypeError(f"labels must be numbers or text to be saved, got dtype {value.dtype}")
-    if value.dtype.kind != "O":
-        _expect_alike(name, labels)
-    return {"text": labels, "object": value.dtype.kind == "O"}
+    def read(self, name: str, state: Any, tensors: Tensors) -> np.ndarray:
+        """The labels."""
+        if state == "array":
+            return tensors.array(name, kinds="biuf")
+        labels = texts(name, mapping(name, state)["text"])
+        if check.boolean("object", state["object"]):
+            return np.array(labels, dtype=object)
+        self._expect_alike(name, labels)
+        return np.array(labels, dtype=str)
 
-
-def _read_labels(name: str, state: Any, tensors: Tensors) -> np.ndarray:
-    if state == "array":
-        return tensors.array(name, kinds="biuf")
-    labels = texts(name, mapping(name, state)["text"])
-    if check.boolean("object", state["object"]):
-        return np.array(labels, dtype=object)
-    _expect_alike(name, labels)
-    return np.array(labels, dtype=str)
-
-
-def _expect_alike(name: str, labels: list[str]) -> None:
-    """Raise an error for a few long labels among many: an array has as much room for each as for the longest."""
-    longest = max(map(len, labels), default=0)
-    if 4 * longest * len(labels) > SMALL + MOST_COPIES * sum(map(len, labels)):
-        raise ValueError(f"{name} must have labels of about one length, got {len(labels)}, of up to {longest} letters")
-
-
-LABELS = Made(_write_labels, _read_labels)
-
-
-def _read_range(name: str, state: Any, tensors: Tensors) -> tuple[float, float]:
-    low, high = (finite_number(name, each) for each in state)
-    if low > high:
-        raise ValueError(f"{name} must be in order, got {low} and {high}")
-    return low, high
-
-
-RANGE = Made(lambda name, value, tensors: [float(each) for each in value], _read_range)
+    def _expect_alike(self, name: str, labels: list[str]) -> None:
+        """Raise an error for a few long labels among many: an array has as much room for each as for the longest."""
+        longest, count = max(map(len, labels), default=0), len(labels)
+        if 4 * longest * count > SMALL + MOST_COPIES * sum(map(len, labels)):
+            raise ValueError(f"{name} must have labels of about one length, got {count}, of up to {longest} letters")

@@ -10,12 +10,11 @@ import click
 import numpy as np
 from sklearn.base import BaseEstimator, is_regressor
 
-from bregnet._core.files import read_tensors
 from bregnet.cli.data import Columns, Data, read_rows
 from bregnet.divergences import BregmanDivergence, Generator
 from bregnet.io import load_with_header
 from bregnet.retrieval import BregmanIndex
-from bregnet.retrieval.folder import KIND, TENSORS, VERSION
+from bregnet.retrieval.folder import read_header
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Model:
         """Read a file, or the folder of an index."""
         if path.is_dir():
             index = BregmanIndex.load(path)
-            return cls(path, index, read_tensors(path / TENSORS, KIND, VERSION, mmap=True)[0])
+            return cls(path, index, read_header(path)[0])
         return cls(path, *load_with_header(path))
 
     @property

@@ -1,4 +1,4 @@
-"""Points seen from their mean, for divergences from a few centres that move."""
+"""Weighted points, and these seen from their mean, for divergences from a few centres that move."""
 
 from __future__ import annotations
 
@@ -13,10 +13,77 @@ from torch import Tensor
 from bregnet.divergences import Generator
 from bregnet.divergences.generators import BATCH_ELEMENTS, GPU_BATCH_ELEMENTS
 
-NUMPY_ARGMAX = 32  # columns from which numpy finds the largest faster than torch
+
+class WeightedPoints:
+    """Points with weights: sums, means and counts of those that share a label.
+
+    Parameters
+    ----------
+    generator : Generator
+    x : Tensor of shape (n, d)
+        Points in the generator's domain.
+    weights : Tensor of shape (n,), default=None
+        At least 0, with a positive sum; 1 by default.
+    unit : float, default=1.0
+        What the weights are multiples of.
+    """
+
+    def __init__(self, generator: Generator, x: Tensor, weights: Tensor | None = None, unit: float = 1.0) -> None:
+        self.generator, self.x, self.weights, self.unit = generator, x, weights, unit
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def as_centres(self, rows: Tensor) -> Tensor:
+        """Points of these numbers, moved to where the tangent of f exists, (m, d)."""
+        return self.generator._interior(self.x[rows])
+
+    def shares(self) -> Tensor:
+        """The weights, scaled to a sum of 1, (n,)."""
+        weights = self.x.new_ones(len(self)) if self.weights is None else self.weights
+        return weights.double() / weights.sum(dtype=torch.float64)
+
+    def weighted(self, values: Tensor) -> Tensor:
+        """The values (n,) or (n, m), times the weights."""
+        if self.weights is None:
+            return values
+        return values * (self.weights if values.ndim == 1 else self.weights[:, None])
+
+    def total(self, values: Tensor) -> float:
+        """The weighted sum of values (n,), in units of the weights."""
+        return self.finite(self.weighted(values).sum(dtype=torch.float64).item())
+
+    def finite(self, objective: float) -> float:
+        """The objective, or an error where it has overflowed."""
+        if not math.isfinite(objective):
+            precision = str(self.x.dtype).removeprefix("torch.")
+            sizes = f"entries up to {self.x.abs().max().item():g} with an objective of {objective:g}"
+            raise ValueError(f"X must not be so large, or spread so widely, that {precision} overflows, got {sizes}")
+        return objective
+
+    def counts(self, labels: Tensor, n_centres: int) -> Tensor:
+        """Weight of each label, (k,)."""
+        weights = None if self.weights is None else self.weights.double()
+        return torch.bincount(labels, weights, minlength=n_centres).double()
+
+    def sums(self, labels: Tensor, n_centres: int) -> Tensor:
+        """Weighted sums of the points of each label, (k, d), in double precision."""
+        sums = torch.zeros(n_centres, self.x.shape[1], dtype=torch.float64, device=self.x.device)
+        step = max(1, BATCH_ELEMENTS // self.x.shape[1])
+        for start in range(0, len(self), step):  # of x, not of x - o: these means stay in the domain of f
+            rows = slice(start, start + step)
+            x = self.x[rows] if self.weights is None else self.x[rows] * self.weights[rows, None]
+            sums.index_add_(0, labels[rows], x.double())
+        return sums
+
+    def means(self, labels: Tensor, centres: Tensor) -> Tensor:
+        """Weighted means of the points of each label, (k, d); the centre itself where there are none."""
+        counts = self.counts(labels, len(centres))[:, None]
+        means = self.generator._interior((self.sums(labels, len(centres)) / counts).to(centres.dtype))
+        return torch.where(counts > 0, means, centres)
 
 
-class CentredPoints:
+class CentredPoints(WeightedPoints):
     """Points, and what of their divergences D(x, c) does not depend on the centres c.
 
     D stays the same when an affine function is added to f. Seen from the mean o of the points,
@@ -29,15 +96,10 @@ class CentredPoints:
 
     Parameters
     ----------
-    generator : Generator
-    x : Tensor of shape (n, d)
-        Points in the generator's domain.
-    weights : Tensor of shape (n,), default=None
-        At least 0, with a positive sum; 1 by default.
+    generator, x, weights, unit
+        As of `WeightedPoints`.
     origin : Tensor of shape (d,), default=None
         Where to look from; the mean by default.
-    unit : float, default=1.0
-        What the weights are multiples of.
     """
 
     def __init__(
@@ -48,22 +110,15 @@ class CentredPoints:
         origin: Tensor | None = None,
         unit: float = 1.0,
     ) -> None:
-        self.generator, self.x, self.weights, self.unit = generator, x, weights, unit
+        super().__init__(generator, x, weights, unit)
         self.origin = generator._interior((self.shares() @ x.double()).to(x) if origin is None else origin)
         self.shifted = x - self.origin  # (n, d)
         self._slope = generator._gradients(self.origin[None])
-        self.values = self.from_origin(x)  # D(x, o), (n,)
-
-    def __len__(self) -> int:
-        return len(self.x)
+        self.values = self.from_one(x, self.origin)  # D(x, o), (n,)
 
     def under(self, generator: Generator) -> CentredPoints:
         """The same points with another generator."""
         return CentredPoints(generator, self.x, self.weights, self.origin, self.unit)
-
-    def as_centres(self, rows: Tensor) -> Tensor:
-        """Points of these numbers, moved to where the tangent of f exists, (m, d)."""
-        return self.generator._interior(self.x[rows])
 
     @property
     def rounding(self) -> float:
@@ -95,28 +150,6 @@ class CentredPoints:
         """Row numbers in an order that depends on the points alone, (n,): shuffled or repeated rows draw the same."""
         slant = torch.sin(torch.arange(1.0, self.x.shape[1] + 1, device=self.x.device)).to(self.shifted)
         return (self.shifted @ slant).argsort()
-
-    def weighted(self, values: Tensor) -> Tensor:
-        """The values (n,) or (n, m), times the weights."""
-        if self.weights is None:
-            return values
-        return values * (self.weights if values.ndim == 1 else self.weights[:, None])
-
-    def total(self, values: Tensor) -> float:
-        """The weighted sum of values (n,), in units of the weights."""
-        return self.finite(self.weighted(values).sum(dtype=torch.float64).item())
-
-    def finite(self, objective: float) -> float:
-        """The objective, or an error where it has overflowed."""
-        if not math.isfinite(objective):
-            precision = str(self.x.dtype).removeprefix("torch.")
-            sizes = f"entries up to {self.x.abs().max().item():g} with an objective of {objective:g}"
-            raise ValueError(f"X must not be so large, or spread so widely, that {precision} overflows, got {sizes}")
-        return objective
-
-    def from_origin(self, x: Tensor) -> Tensor:
-        """D(x, o) for the rows of x."""
-        return self.from_one(x, self.origin)
 
     def from_one(self, x: Tensor, centre: Tensor) -> Tensor:
         """D(x, c) for the rows of x and one centre (d,), with all its digits."""
@@ -200,32 +233,6 @@ class CentredPoints:
             near = torch.addmm(-half_norms, self.shifted[rows], shifted[group].T)
             labels[rows] = group[near.argmax(1)]
 
-    def means(self, labels: Tensor, centres: Tensor) -> Tensor:
-        """Weighted means of the points of each label, (k, d); the centre itself where there are none."""
-        counts = self.counts(labels, len(centres))[:, None]
-        means = self.generator._interior((self.sums(labels, len(centres)) / counts).to(centres.dtype))
-        return torch.where(counts > 0, means, centres)
-
-    def sums(self, labels: Tensor, n_centres: int) -> Tensor:
-        """Weighted sums of the points of each label, (k, d), in double precision."""
-        sums = torch.zeros(n_centres, self.x.shape[1], dtype=torch.float64, device=self.x.device)
-        step = max(1, BATCH_ELEMENTS // self.x.shape[1])
-        for start in range(0, len(self), step):  # of x, not of x - o: these means stay in the domain of f
-            rows = slice(start, start + step)
-            x = self.x[rows] if self.weights is None else self.x[rows] * self.weights[rows, None]
-            sums.index_add_(0, labels[rows], x.double())
-        return sums
-
-    def counts(self, labels: Tensor, n_centres: int) -> Tensor:
-        """Weight of each label, (k,)."""
-        weights = None if self.weights is None else self.weights.double()
-        return torch.bincount(labels, weights, minlength=n_centres).double()
-
-    def shares(self) -> Tensor:
-        """The weights, scaled to a sum of 1, (n,)."""
-        weights = self.x.new_ones(len(self)) if self.weights is None else self.weights
-        return weights.double() / weights.sum(dtype=torch.float64)
-
 
 def _may_repeat(rows: Tensor) -> bool:
     """False where no two rows are equal, by sums of their bits, which no rounding spoils."""
@@ -235,7 +242,7 @@ def _may_repeat(rows: Tensor) -> bool:
 
 def _largest(block: Tensor, values: Tensor, places: Tensor) -> None:
     """Write the largest entry of each row and its place."""
-    if block.device.type == "cpu" and block.shape[1] >= NUMPY_ARGMAX:
+    if block.device.type == "cpu" and block.shape[1] >= 32:  # numpy is faster from so many columns
         np.argmax(block.numpy(), axis=1, out=places.numpy())
         torch.gather(block, 1, places[:, None], out=values[:, None])
     else:

@@ -12,8 +12,6 @@ from torch import Tensor
 from bregnet.clustering.centred_points import CentredPoints
 from bregnet.divergences.generators import BATCH_ELEMENTS
 
-ROUNDING = 4  # times the size of what cancels
-
 
 @dataclass(frozen=True)
 class Components:
@@ -107,7 +105,7 @@ def maximise(points: CentredPoints, shares: Shares, rule: Concentration, before:
     alive = shares.weights[:, None] > 0
     means = torch.where(alive, (shares.sums / shares.weights[:, None]).to(points.x), before.means)
     means = points.generator._interior(means)
-    spread = shares.values - shares.weights * points.from_origin(means).double()
+    spread = shares.values - shares.weights * points.from_one(means, points.origin).double()
     lost = spread < math.sqrt(torch.finfo(points.x.dtype).eps) * shares.values
     if rule.fixed is None and lost.any():  # the difference has no digits left
         spread = torch.where(lost, _spread(points, shares, means, lost.nonzero()[:, 0].tolist()), spread)
@@ -164,4 +162,4 @@ def _rounding(points: CentredPoints, shares: Shares, mixture: Components, bound:
     reach = sum(points.reach[rows] @ block for rows, block in shares.blocks())  # (k,)
     sizes = shares.values + steepness * reach + below.double() * shares.weights
     relative = 1 + abs(bound) + (mixture.concentrations.double() @ sizes).item() / len(points)
-    return ROUNDING * torch.finfo(points.x.dtype).eps * relative
+    return 4 * torch.finfo(points.x.dtype).eps * relative

@@ -22,8 +22,6 @@ from bregnet.clustering.base import DivergenceClusterer
 from bregnet.clustering.centres import Clusters, lloyd, nearest_centres, seeds, weighted_points
 from bregnet.clustering.minibatch import RunningMeans, mini_batch
 
-RESTARTS = 10  # n_init="auto": of seeds that are not spread out
-
 
 class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, DivergenceClusterer):
     """k-means under a Bregman divergence.
@@ -197,7 +195,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         if isinstance(self.n_init, str):
             if self.n_init != "auto":
                 raise ValueError(f"n_init must be 'auto' or an integer, got {self.n_init!r}")
-            return RESTARTS if drawn and not (isinstance(self.init, str) and self.init == "k-means++") else 1
+            return 10 if drawn and not (isinstance(self.init, str) and self.init == "k-means++") else 1
         n_init = check.integer_at_least("n_init", self.n_init, 1)
         return n_init if drawn else 1
 

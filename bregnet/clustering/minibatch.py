@@ -17,10 +17,6 @@ from bregnet.clustering.centred_points import CentredPoints
 from bregnet.clustering.centres import Clusters, check_count, farther, lloyd, scaled_weights, seeds, weighted_points
 from bregnet.divergences import BregmanDivergence
 
-LEAST_SHARE = 0.01  # centres with less than this share of the largest weight are placed anew
-PATIENCE = 10  # batches without a lower smoothed objective
-N_CLOSING = 10  # iterations over all points at the end
-
 
 @dataclass
 class RunningMeans:
@@ -55,7 +51,7 @@ class RunningMeans:
 
     def _place_anew(self, batch: CentredPoints, gaps: Tensor, seed: np.random.RandomState) -> None:
         """Move centres of little weight to points of the batch, far from the centres and from each other."""
-        light = self.weights < LEAST_SHARE * self.weights.max()
+        light = self.weights < 0.01 * self.weights.max()
         moving = light.nonzero()[:, 0][: len(batch) // 2]
         rows = farther(batch, gaps, len(moving), seed)
         moving = moving[: len(rows)]
@@ -78,7 +74,7 @@ class _Patience:
         self.history.append(self._smoothed)
         self._since_best = 0 if self._smoothed < self._best else self._since_best + 1
         self._best = min(self._best, self._smoothed)
-        return self._since_best >= PATIENCE
+        return self._since_best >= 10
 
 
 @torch.no_grad()
@@ -121,5 +117,5 @@ def mini_batch(
             break
     n_iter = math.ceil(len(patience.history) * batch_size / len(rows))
     start = running.centres
-    closed = lloyd(divergence, x, n_clusters, seed=seed, weights=weights, init=start, max_iter=N_CLOSING, tol=0)
+    closed = lloyd(divergence, x, n_clusters, seed=seed, weights=weights, init=start, max_iter=10, tol=0)
     return replace(closed, inertia=unit * closed.inertia, n_iter=n_iter, history=tuple(patience.history))

@@ -24,8 +24,6 @@ from bregnet.clustering.centres import lloyd, seeds, weighted_points
 from bregnet.clustering.em import Components, Concentration, EMFit, em, hard_shares, log_densities, maximise
 from bregnet.divergences import BregmanDivergence
 
-INITS = ("kmeans", "k-means++", "random_from_data")
-
 
 class BregmanMixture(DensityMixin, DivergenceClusterer):
     r"""A mixture whose components fall off with a Bregman divergence from their means, fitted by EM.
@@ -183,7 +181,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         check.at_least_zero("tol", self.tol)
         check.positive("min_dispersion", self.min_dispersion)
         check.verbosity(self.verbose)
-        check.one_of("init_params", self.init_params, INITS)
+        check.one_of("init_params", self.init_params, ("kmeans", "k-means++", "random_from_data"))
         if isinstance(self.concentration, Real) and not isinstance(self.concentration, bool):
             check.positive("concentration", self.concentration)
         elif not (isinstance(self.concentration, str) and self.concentration in ("component", "tied")):
@@ -324,20 +322,8 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         >>> round(BregmanMixture().fit([[-1.0], [1.0]]).score([[0.0], [0.0]]), 4)
         -0.9189
 
-        Scores of different divergences must not be compared: a divergence that is nearly 0 everywhere would win. A
-        search over the parameters of a learner needs another measure, such as the agreement with class labels:
-
-        >>> from sklearn.datasets import load_iris
-        >>> from sklearn.metrics import adjusted_rand_score, make_scorer
-        >>> from sklearn.model_selection import GridSearchCV, StratifiedKFold
-        >>> from bregnet import PBDL
-        >>> X, y = load_iris(return_X_y=True)
-        >>> model = BregmanMixture(3, divergence=PBDL(temperature=0.3, tol=0.5), random_state=0, max_iter=500)
-        >>> grid = {"divergence__alpha": [0.01, 0.1]}
-        >>> agreement = make_scorer(adjusted_rand_score)
-        >>> search = GridSearchCV(model, grid, scoring=agreement, cv=StratifiedKFold(2)).fit(X, y)
-        >>> bool(search.best_score_ > 0.7)
-        True
+        Scores of different divergences must not be compared: see :meth:`bregnet.BregmanKMeans.score` for a search over
+        the parameters of a learner.
         """
         return float(self.score_samples(X).mean())
 

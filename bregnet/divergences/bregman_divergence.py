@@ -14,7 +14,7 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array, ArrayT
 from bregnet._core.notebook import shown_in_notebooks
 from bregnet.divergences.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
-from bregnet.divergences.generators import Generator
+from bregnet.divergences.generators import Generator, batched
 
 BLOCK_ELEMENTS = 1 << 24  # of a block of rows
 TANGENT_ELEMENTS = 1 << 26  # of a tangent side that is kept; a larger one is computed again for every block
@@ -134,7 +134,8 @@ class BregmanDivergence:
         slice(2, 3, None) [0]
         """
         blocks = self._blocks(X, Y, batch_size)
-        return ((rows, arrays.like(blocks.at(rows), X)) for rows in blocks.rows)
+        parts = ((rows, blocks.empty(rows.stop - rows.start)) for rows in blocks.rows)
+        return ((rows, arrays.like(blocks.fill(out, rows), X)) for rows, out in parts)
 
     def paired(self, X: ArrayT, Y: Array) -> ArrayT:
         """Divergences between the rows of X and the same rows of Y, accurate also for points very near each other.
@@ -196,8 +197,8 @@ class BregmanDivergence:
         array([[1., 4.]])
         """
         if _is_right(side):
-            return self.generator._batched(X, self._plane_vectors, tangent=True)
-        return self.generator._batched(X, lambda x: torch.column_stack([x, -self.generator._values(x)]))
+            return batched(self.generator, X, self._plane_vectors, tangent=True)
+        return batched(self.generator, X, lambda x: torch.column_stack([x, -self.generator._values(x)]))
 
     def lift_queries(self, Q: ArrayT, side: str = "right") -> ArrayT:
         """Vectors of queries to go with :meth:`lift_items`.
@@ -219,8 +220,8 @@ class BregmanDivergence:
         array([[1., 1.]])
         """
         if _is_right(side):
-            return self.generator._batched(Q, _with_one, name="Q")
-        return self.generator._batched(Q, lambda q: _with_one(self.generator._gradients(q)), name="Q", tangent=True)
+            return batched(self.generator, Q, _with_one, name="Q")
+        return batched(self.generator, Q, lambda q: _with_one(self.generator._gradients(q)), name="Q", tangent=True)
 
     def lift_offsets(self, Q: ArrayT, side: str = "right") -> ArrayT:
         """What to take the inner products of :meth:`lift_queries` and :meth:`lift_items` from, for divergences.
@@ -245,8 +246,8 @@ class BregmanDivergence:
                [4.]])
         """
         if _is_right(side):
-            return self.generator._batched(Q, lambda q: self.generator._values(q)[:, None], name="Q")
-        return self.generator._batched(Q, lambda q: -self.generator._planes(q)[1][:, None], name="Q", tangent=True)
+            return batched(self.generator, Q, lambda q: self.generator._values(q)[:, None], name="Q")
+        return batched(self.generator, Q, lambda q: -self.generator._planes(q)[1][:, None], name="Q", tangent=True)
 
     def _plane_vectors(self, y: Tensor) -> Tensor:
         return torch.column_stack(self.generator._planes(y))
@@ -277,22 +278,17 @@ class _Blocks:
         self.rows = _slices(len(x), batch_size or BLOCK_ELEMENTS // max(1, len(y), generator._width(n_features)))
         self.columns = _slices(len(y), COLUMN_BATCHES * generator._batch_size(y))
         self.kept: list | None = None
-        if len(y) * generator._tangent_width(n_features) <= TANGENT_ELEMENTS:
-            with arrays.gradients_for(given):
-                self.kept = [generator._tangents(y[columns]) for columns in self.columns]
+        with arrays.gradients_for(given):
+            first = [generator._tangents(y[columns]) for columns in self.columns[:1]]
+            if _n_elements(first) * len(self.columns) <= TANGENT_ELEMENTS:
+                self.kept = first + [generator._tangents(y[columns]) for columns in self.columns[1:]]
 
     def empty(self, n_rows: int) -> Tensor:
         """Room for some rows of the matrix, where the result is wanted."""
         return torch.empty(n_rows, len(self.y), dtype=self.x.dtype, device=self.home)
 
-    def at(self, rows: slice) -> Tensor:
-        """Some rows of the matrix."""
-        out = self.empty(rows.stop - rows.start)
-        self.fill(out, rows)
-        return out
-
-    def fill(self, out: Tensor, rows: slice) -> None:
-        """Write some rows of the matrix."""
+    def fill(self, out: Tensor, rows: slice) -> Tensor:
+        """Write some rows of the matrix to `out`."""
         x = self.x[rows]
         with arrays.gradients_for(self.given):
             for number, columns in enumerate(self.columns):
@@ -301,6 +297,7 @@ class _Blocks:
                 arrays.refuse_overflow("X and Y", block, self.x, self.y)
         if self.x is self.y:
             out.diagonal(rows.start).zero_()
+        return out
 
 
 def divergence(name: str | Generator | BregmanDivergence, **parameters: Any) -> BregmanDivergence:
@@ -338,13 +335,18 @@ def divergence(name: str | Generator | BregmanDivergence, **parameters: Any) -> 
 
 
 def _is_right(side: str) -> bool:
-    if not isinstance(side, str) or side not in ("right", "left"):
-        raise ValueError(f"side must be 'right' or 'left', got {side!r}")
-    return side == "right"
+    return check.one_of("side", side, ("right", "left")) == "right"
 
 
 def _with_one(x: Tensor) -> Tensor:
     return torch.column_stack([x, x.new_ones(len(x))])
+
+
+def _n_elements(tangents: Any) -> int:
+    """Elements of all tensors in what `Generator._tangents` returned."""
+    if isinstance(tangents, Tensor):
+        return tangents.numel()
+    return sum(map(_n_elements, tangents)) if isinstance(tangents, list | tuple) else 0
 
 
 def _slices(length: int, step: int) -> list[slice]:

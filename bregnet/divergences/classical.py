@@ -10,9 +10,7 @@ from torch import Tensor
 
 from bregnet._core import arrays
 from bregnet._core.arrays import Array
-from bregnet.divergences.generators import Generator
-
-SERIES_BELOW = 0.1  # here ten terms of the exponential series are exact in double precision
+from bregnet.divergences.generators import Generator, shown
 
 
 class _QuadraticForm(Generator):
@@ -49,7 +47,7 @@ class _QuadraticForm(Generator):
         return (self._values(x - centre)[:, None] + values - (x - centre) @ slopes.T).clamp_min(0)
 
 
-class SquaredEuclidean(_QuadraticForm):
+class SquaredEuclidean(_QuadraticForm, saved_as="SquaredEuclidean"):
     """Generator of the squared Euclidean distance: f(x) = sum_l w_l x_l^2, D(x, y) = sum_l w_l (x_l - y_l)^2.
 
     Parameters
@@ -78,7 +76,7 @@ class SquaredEuclidean(_QuadraticForm):
     @property
     def weights(self) -> Array | None:
         """The weight of each feature, (n_features,), or None."""
-        return None if self._weights is None else self._shown(self._weights)
+        return None if self._weights is None else shown(self, self._weights)
 
     def _times(self, x: Tensor) -> Tensor:
         return x if self._weights is None else x * self._weights
@@ -86,7 +84,7 @@ class SquaredEuclidean(_QuadraticForm):
     _sizes = _times
 
 
-class Quadratic(_QuadraticForm):
+class Quadratic(_QuadraticForm, saved_as="Quadratic"):
     """Generator of Mahalanobis distances: f(x) = x'Mx, D(x, y) = (x - y)'M(x - y).
 
     Parameters
@@ -113,7 +111,7 @@ class Quadratic(_QuadraticForm):
     @property
     def matrix(self) -> Array:
         """The matrix, (n_features, n_features)."""
-        return self._shown(self._matrix)
+        return shown(self, self._matrix)
 
     def _times(self, x: Tensor) -> Tensor:
         return x @ ((self._matrix + self._matrix.T) / 2)
@@ -122,7 +120,7 @@ class Quadratic(_QuadraticForm):
         return x @ self._matrix.abs()
 
 
-class KullbackLeibler(Generator):
+class KullbackLeibler(Generator, saved_as="KullbackLeibler"):
     """Generator of the (generalised) Kullback-Leibler divergence: f(x) = sum x log x - x.
 
     D(x, y) = sum x log(x / y) - x + y, for x of at least 0 and positive y.
@@ -148,9 +146,6 @@ class KullbackLeibler(Generator):
     def _interior(self, points: Tensor) -> Tensor:
         return points.clamp_min(_nearest_to_zero(points.dtype))
 
-    def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
-        return self._paired(x, y)
-
     def _check_domain(self, name: str, points: Tensor, tangent: bool) -> None:
         if tangent:
             arrays.check_entries(name, points, points > 0, "positive at the tangent points of KullbackLeibler")
@@ -158,7 +153,7 @@ class KullbackLeibler(Generator):
             arrays.check_entries(name, points, points >= 0, "at least 0 for KullbackLeibler")
 
 
-class ItakuraSaito(Generator):
+class ItakuraSaito(Generator, saved_as="ItakuraSaito"):
     """Generator of the Itakura-Saito divergence: f(x) = -sum log x, for positive x.
 
     D(x, y) = sum x / y - log(x / y) - 1.
@@ -183,14 +178,11 @@ class ItakuraSaito(Generator):
         far = x / y - 1 - x.log() + y.log()
         return torch.where(near, exp_excess(log_ratio), far).sum(1)
 
-    def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
-        return self._paired(x, y)
-
     def _check_domain(self, name: str, points: Tensor, tangent: bool) -> None:
         arrays.check_entries(name, points, points > 0, "positive for ItakuraSaito")
 
 
-class Logistic(Generator):
+class Logistic(Generator, saved_as="Logistic"):
     """Generator of the logistic divergence: f(x) = sum x log x + (1 - x) log(1 - x).
 
     D(x, y) = sum x log(x / y) + (1 - x) log((1 - x) / (1 - y)), for x between 0 and 1 and y strictly between.
@@ -216,9 +208,6 @@ class Logistic(Generator):
     def _interior(self, points: Tensor) -> Tensor:
         return points.clamp(_nearest_to_zero(points.dtype), 1 - torch.finfo(points.dtype).eps)
 
-    def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
-        return self._paired(x, y)
-
     def _check_domain(self, name: str, points: Tensor, tangent: bool) -> None:
         if tangent:
             inside = (points > 0) & (points < 1)
@@ -237,7 +226,7 @@ def exp_excess(s: Tensor) -> Tensor:
     >>> exp_excess(torch.tensor([1e-10, 1.0], dtype=torch.float64))
     tensor([5.0000e-21, 7.1828e-01], dtype=torch.float64)
     """
-    small = s.abs() < SERIES_BELOW
+    small = s.abs() < 0.1  # here ten terms of the series are exact in double precision
     t = torch.where(small, s, 0.0)
     series = torch.zeros_like(s)
     for n in range(11, 1, -1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +23,9 @@ BATCH_ELEMENTS = 1 << 18  # of one intermediate result: a processor's cache hold
 GPU_BATCH_ELEMENTS = 1 << 24
 
 
+registered: dict[str, type[Generator]] = {}  # the classes that files can name
+
+
 class Generator(ABC):
     r"""A convex function f, and with it the divergence :math:`D(x, y) = f(x) - f(y) - \nabla f(y) \cdot (x - y)`.
 
@@ -31,6 +35,10 @@ class Generator(ABC):
     these. It overrides ``_paired`` and ``_block`` where a formula loses fewer digits, ``_check_domain`` where
     not every point is allowed, and ``_interior`` where fewer are as tangent points. Tensors among its attributes move
     with ``to``.
+
+    :func:`bregnet.save` keeps the arguments of its constructor, and the name of the class with that of its module, or
+    another one: ``class Exponential(Generator, saved_as="exponential")``. :func:`bregnet.load` knows the classes that
+    were imported.
 
     Examples
     --------
@@ -51,6 +59,15 @@ class Generator(ABC):
     _device: torch.device | None = None
     _shows_torch = False  # whether parameters are shown as tensors
     _stable = False  # whether `_paired` has all its digits, however small the divergence
+    _saved_as: str  # the name of the class in files
+
+    def __init_subclass__(cls, *, saved_as: str | None = None, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls._saved_as = saved_as or f"{cls.__module__}.{cls.__qualname__}"
+        known = registered.setdefault(cls._saved_as, cls)
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(f"saved_as must be a name of its own, got {saved_as!r}, which is that of {known!r}")
+        registered[cls._saved_as] = cls  # the last of those that a notebook has defined
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -62,7 +79,7 @@ class Generator(ABC):
 
     def __call__(self, X: Array) -> Array:
         """Values at the rows of X, (n_points,); infinite where they are beyond the range of the precision."""
-        return self._batched(X, self._values)
+        return batched(self, X, self._values)
 
     def gradient(self, X: Array) -> Array:
         """Gradients at the rows of X, (n_points, n_features).
@@ -73,7 +90,7 @@ class Generator(ABC):
         >>> SquaredEuclidean().gradient([[1.0, 2.0]])
         array([[2., 4.]])
         """
-        return self._batched(X, self._gradients, tangent=True)
+        return batched(self, X, self._gradients, tangent=True)
 
     def to(self, target: str | torch.device | torch.dtype) -> Self:
         """The same function on another device or in another precision, as torch tensors.
@@ -130,6 +147,8 @@ class Generator(ABC):
 
     def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
         """The size of what `_paired` adds up, (n,): its rounding is some units in the last place of this."""
+        if self._stable:
+            return self._paired(x, y)
         slopes = self._gradients(y)
         return self._values(x).abs() + self._values(y).abs() + (slopes * (x - y)).abs().sum(1)
 
@@ -158,9 +177,20 @@ class Generator(ABC):
         """Elements that an evaluation holds for a point."""
         return n_features
 
-    def _tangent_width(self, n_features: int) -> int:
-        """Elements that `_tangents` returns for a point."""
-        return n_features + 1
+    def _saved_parameters(self) -> dict[str, Any]:
+        """The arguments that the constructor would make it of again; by default the attributes of their names.
+
+        An attribute ``_name`` goes before ``name``. Values may be plain, arrays, tensors and other generators.
+        """
+        parameters = {}
+        for name in inspect.signature(type(self)).parameters:
+            if f"_{name}" not in vars(self) and not hasattr(self, name):
+                raise TypeError(
+                    f"{type(self).__name__} must have an attribute {name!r}, as its constructor has an argument, or a"
+                    " method _saved_parameters, to be saved"
+                )
+            parameters[name] = vars(self)[f"_{name}"] if f"_{name}" in vars(self) else getattr(self, name)
+        return parameters
 
     def _points(self, name: str, X: Array, *, tangent: bool = False, n_features: int | None = None) -> Tensor:
         """X checked, where and in the precision this generator computes."""
@@ -174,26 +204,30 @@ class Generator(ABC):
         elements = BATCH_ELEMENTS if points.device.type == "cpu" else GPU_BATCH_ELEMENTS
         return max(1, elements // max(1, self._width(points.shape[1])))
 
-    def _batched(
-        self, X: ArrayT, evaluate: Callable[[Tensor], Tensor], *, name: str = "X", tangent: bool = False
-    ) -> ArrayT:
-        points = self._points(name, X, tangent=tangent)
-        with arrays.gradients_for(X):
-            parts = [evaluate(batch) for batch in points.split(self._batch_size(points))]
-            out = parts[0] if len(parts) == 1 else torch.cat(parts)
-            arrays.refuse_overflow(name, out, points)
-            return arrays.like(out, X)
-
-    def _shown(self, parameter: Tensor) -> Array:
-        return parameter if self._shows_torch else parameter.numpy()
-
     def _lives_with(self, parameter: Tensor, given: Array) -> None:
         """Compute where and as precisely as `parameter`, and show it as the kind of array that was given."""
         self._dtype, self._device = parameter.dtype, parameter.device
         self._shows_torch = isinstance(given, Tensor)
 
 
-class GeneratorSum(Generator):
+def batched(
+    generator: Generator, X: ArrayT, evaluate: Callable[[Tensor], Tensor], *, name: str = "X", tangent: bool = False
+) -> ArrayT:
+    """What a function of a generator gives at the rows of X, some of them at a time."""
+    points = generator._points(name, X, tangent=tangent)
+    with arrays.gradients_for(X):
+        parts = [evaluate(batch) for batch in points.split(generator._batch_size(points))]
+        out = parts[0] if len(parts) == 1 else torch.cat(parts)
+        arrays.refuse_overflow(name, out, points)
+        return arrays.like(out, X)
+
+
+def shown(generator: Generator, parameter: Tensor) -> Array:
+    """A parameter as the kind of array that it was given as."""
+    return parameter if generator._shows_torch else parameter.numpy()
+
+
+class GeneratorSum(Generator, saved_as="GeneratorSum"):
     """A weighted sum of generators; ``2.0 * f + g`` builds one.
 
     Parameters
@@ -292,9 +326,6 @@ class GeneratorSum(Generator):
 
     def _width(self, n_features: int) -> int:
         return max(f._width(n_features) for f in self.generators)
-
-    def _tangent_width(self, n_features: int) -> int:
-        return sum(f._tangent_width(n_features) for f in self.generators)
 
 
 def _scaled_terms(generator: Any, weight: Any) -> list[tuple[float, Generator]]:

@@ -12,17 +12,18 @@ from torch import Tensor
 from bregnet._core import arrays
 from bregnet._core.arrays import Array
 from bregnet.divergences.classical import SquaredEuclidean, exp_excess
-from bregnet.divergences.generators import Generator
+from bregnet.divergences.generators import Generator, batched, shown
 
 LARGEST_EXPONENT = 30.0  # beyond, exponentials are taken in logarithms
 
 
-class MaxAffine(Generator):
+class MaxAffine(Generator, saved_as="MaxAffine"):
     r"""A convex function, the largest of affine pieces.
 
     .. math:: f(x) = \max_k (a_k \cdot x + b_k) + \tfrac{1}{2} \sum_l \epsilon_l x_l^2
 
     With a temperature :math:`\tau > 0` the maximum is the soft one, :math:`\tau \log \sum_k \exp(\cdot / \tau)`.
+    Without one the gradient where pieces tie is the slope of the first.
 
     Its divergence D(x, y) without a temperature is the value at x of the largest piece less that of the piece active
     at y. With one it is tau times the Kullback-Leibler divergence from the softmax of the pieces at y to that at x.
@@ -64,7 +65,9 @@ class MaxAffine(Generator):
         self.temperature = self._checked_temperature(temperature)
         self._stable = self.temperature > 0
         self._strictness = self._curvatures(strictness)
-        self._bowl = SquaredEuclidean(self._strictness.expand(self.n_features) / 2) if self._strictness.any() else None
+        self._paraboloid = (
+            SquaredEuclidean(self._strictness.expand(self.n_features) / 2) if self._strictness.any() else None
+        )
         self._lives_with(self._slopes, slopes if isinstance(slopes, Tensor) else intercepts)
 
     def _checked_temperature(self, given: float | Array) -> float:
@@ -87,23 +90,23 @@ class MaxAffine(Generator):
     def __repr__(self) -> str:
         smooth = f", temperature={self.temperature:g}" if self.temperature else ""
         level = "per feature" if self._strictness.ndim else f"{self._strictness.item():g}"
-        strict = f", strictness={level}" if self._bowl else ""
+        strict = f", strictness={level}" if self._paraboloid else ""
         return f"MaxAffine({self.n_pieces} pieces, {self.n_features} features{smooth}{strict})"
 
     @property
     def slopes(self) -> Array:
         """The slopes, (n_pieces, n_features)."""
-        return self._shown(self._slopes)
+        return shown(self, self._slopes)
 
     @property
     def intercepts(self) -> Array:
         """The intercepts, (n_pieces,)."""
-        return self._shown(self._intercepts)
+        return shown(self, self._intercepts)
 
     @property
     def strictness(self) -> float | Array:
         """The curvature that is added: a number, or one for each feature, (n_features,)."""
-        return self._shown(self._strictness) if self._strictness.ndim else self._strictness.item()
+        return shown(self, self._strictness) if self._strictness.ndim else self._strictness.item()
 
     @property
     def n_pieces(self) -> int:
@@ -115,17 +118,6 @@ class MaxAffine(Generator):
         """Number of features."""
         return self._slopes.shape[1]
 
-    def gradient(self, X: Array) -> Array:
-        """Gradients at the rows of X, (n_points, n_features); where pieces tie, the slope of the first.
-
-        Examples
-        --------
-        >>> from bregnet import MaxAffine
-        >>> MaxAffine([[1.0], [-1.0]], [0.0, 0.0], temperature=0.5).gradient([[0.0]])
-        array([[0.]])
-        """
-        return super().gradient(X)
-
     def active(self, X: Array) -> Array:
         """Number of the largest piece at the rows of X, (n_points,).
 
@@ -135,7 +127,7 @@ class MaxAffine(Generator):
         >>> MaxAffine([[1.0], [-1.0]], [0.0, 0.0]).active([[-2.0], [3.0]])
         array([1, 0])
         """
-        return self._batched(X, self._active)
+        return batched(self, X, self._active)
 
     def _piece_values(self, x: Tensor) -> Tensor:
         return torch.addmm(self._intercepts, x, self._slopes.T)
@@ -153,7 +145,7 @@ class MaxAffine(Generator):
             out = self.temperature * torch.logsumexp(values / self.temperature, dim=1)
         else:
             out = values.amax(1)
-        return out + self._bowl._values(x) if self._bowl else out
+        return out + self._paraboloid._values(x) if self._paraboloid else out
 
     def _gradients(self, x: Tensor) -> Tensor:
         return self._planes(x)[0]
@@ -167,14 +159,14 @@ class MaxAffine(Generator):
         else:
             active = self._active(y)
             slopes, intercepts = self._slopes[active], self._intercepts[active]
-        if self._bowl:
-            bowl_slopes, bowl_intercepts = self._bowl._planes(y)
-            return slopes + bowl_slopes, intercepts + bowl_intercepts
+        if self._paraboloid:
+            added_slopes, added_intercepts = self._paraboloid._planes(y)
+            return slopes + added_slopes, intercepts + added_intercepts
         return slopes, intercepts
 
     def _paired(self, x: Tensor, y: Tensor) -> Tensor:
-        out = self._soft_paired(x, y) if self.temperature else self._sharp_paired(x, y)
-        return out + self._bowl._paired(x, y) if self._bowl else out
+        out = self._soft_paired(x, y) if self.temperature else self._hard_paired(x, y)
+        return out + self._paraboloid._paired(x, y) if self._paraboloid else out
 
     def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
         if self.temperature:
@@ -182,9 +174,9 @@ class MaxAffine(Generator):
             out = self._soft_paired(x, y) * (1 + sizes)
         else:
             out = self._piece_values(x).abs().amax(1)
-        return out + self._bowl._rounding(x, y) if self._bowl else out
+        return out + self._paraboloid._rounding(x, y) if self._paraboloid else out
 
-    def _sharp_paired(self, x: Tensor, y: Tensor) -> Tensor:
+    def _hard_paired(self, x: Tensor, y: Tensor) -> Tensor:
         """max_k p_k(x) - p_c(x), c the piece active at y."""
         values = self._piece_values(x)
         gaps = values.amax(1) - values.gather(1, self._active(y)[:, None])[:, 0]
@@ -208,29 +200,25 @@ class MaxAffine(Generator):
         return self.temperature * torch.where(far, torch.logsumexp(grown, dim=1), torch.log1p(excess))
 
     def _tangents(self, y: Tensor) -> tuple[Any, Any]:
-        bowl = self._bowl._tangents(y) if self._bowl else None
+        paraboloid = self._paraboloid._tangents(y) if self._paraboloid else None
         if not self.temperature:
-            return self._active(y), bowl
+            return self._active(y), paraboloid
         log_shares = self._log_shares(y)
         shares = log_shares.exp()
-        return (shares, (shares * log_shares).sum(1)), bowl
+        return (shares, (shares * log_shares).sum(1)), paraboloid
 
     def _block(self, x: Tensor, tangents: tuple[Any, Any]) -> Tensor:
-        pieces, bowl = tangents
+        pieces, paraboloid = tangents
         if self.temperature:
             shares, negative_entropy = pieces
             out = self.temperature * (negative_entropy - self._log_shares(x) @ shares.T).clamp_min(0)
         else:
             values = self._piece_values(x)
             out = (values.amax(1, keepdim=True) - values)[:, pieces]
-        return out + self._bowl._block(x, bowl) if self._bowl else out
+        return out + self._paraboloid._block(x, paraboloid) if self._paraboloid else out
 
     def _width(self, n_features: int) -> int:
         return max(self.n_pieces, n_features)
-
-    def _tangent_width(self, n_features: int) -> int:
-        pieces = self.n_pieces + 1 if self.temperature else 1
-        return pieces + self._bowl._tangent_width(n_features) if self._bowl else pieces
 
 
 class DifferenceOfConvex:

@@ -1,132 +1,157 @@
-"""Generators, differences of them and divergences as plain JSON and tensors, and back."""
+"""Generators, divergences and parameters of estimators as plain JSON and tensors, and back.
+
+A generator is saved as the arguments of its constructor (`Generator._saved_parameters`) and the name under which its
+class is registered. A file is read by looking that name up among the classes that were imported: nothing in it is run.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bregnet._core import validation as check
-from bregnet._core.state import Made, Tensors, mapping
+from bregnet._core.files import UnreadableFileError
+from bregnet._core.state import Field, Real, Tensors, mapping, text
 from bregnet.divergences.bregman_divergence import BregmanDivergence
-from bregnet.divergences.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
-from bregnet.divergences.generators import Generator, GeneratorSum
-from bregnet.divergences.max_affine import DifferenceOfConvex, MaxAffine
-
-PLAIN = {kind.__name__: kind for kind in (KullbackLeibler, ItakuraSaito, Logistic)}
-KNOWN = (GeneratorSum, MaxAffine, Quadratic, SquaredEuclidean, *PLAIN.values())
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+from bregnet.divergences.generators import Generator, GeneratorSum, registered
+from bregnet.divergences.max_affine import DifferenceOfConvex
 
 
-def generator_state(generator: Generator, prefix: str = "generator") -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What to write of a generator: values that JSON can hold, and tensors by names that begin with `prefix`."""
-    values: dict[str, Any] = {"type": type(generator).__name__}
-    tensors: dict[str, Tensor | None] = {}
-    if type(generator) not in KNOWN:
-        raise TypeError(f"only the generators of this library can be saved, and sums of them, got {generator!r}")
-    if isinstance(generator, GeneratorSum):
-        states = [generator_state(f, f"{prefix}.{number}") for number, f in enumerate(generator.generators)]
-        values |= {"weights": list(generator.weights), "generators": [state for state, _ in states]}
-        return values, {name: tensor for _, parts in states for name, tensor in parts.items()}
-    if isinstance(generator, MaxAffine):
-        values["temperature"] = generator.temperature
-        tensors = {name: getattr(generator, f"_{name}") for name in ("slopes", "intercepts", "strictness")}
-    elif isinstance(generator, Quadratic):
-        tensors = {"matrix": generator._matrix}
-    elif isinstance(generator, SquaredEuclidean):
-        tensors = {"weights": generator._weights}
-    named = {f"{prefix}.{name}": part for name, part in tensors.items() if part is not None}
-    if not named and generator._dtype is not None:  # nothing else tells in which precision it computes
-        values["dtype"] = str(generator._dtype).removeprefix("torch.")
-    return values, {name: part.detach().cpu().contiguous() for name, part in named.items()}
+class NotPlainError(TypeError):
+    """A value that is code, or has a state of its own."""
 
 
-class Named(Protocol):
-    """Tensors by name."""
+def write_generator(name: str, generator: Generator, tensors: Tensors) -> dict[str, Any]:
+    """What JSON can hold of a generator; its tensors have names that begin with `name`."""
+    values: dict[str, Any] = {"type": generator._saved_as}
+    if type(generator) is GeneratorSum:
+        parts = [write_generator(f"{name}.{number}", f, tensors) for number, f in enumerate(generator.generators)]
+        return values | {"weights": list(generator.weights), "generators": parts}
+    parameters = generator._saved_parameters()
+    if parameters.keys() & {"type", "dtype"}:
+        raise TypeError(f"a parameter of {generator._saved_as} must have another name than 'type' or 'dtype'")
+    for each, value in parameters.items():
+        if isinstance(value, Tensor):
+            tensors.put(f"{name}.{each}", value)
+            values[each] = {"array": value.ndim}
+        elif value is not None:  # the default
+            values[each] = write_value(f"{name}.{each}", value, tensors)
+    if generator._dtype is not None and not any(isinstance(value, Tensor) for value in parameters.values()):
+        values["dtype"] = str(generator._dtype).removeprefix("torch.")  # nothing else tells its precision
+    return values
 
-    def __contains__(self, name: object) -> bool: ...
 
-    def __getitem__(self, name: str) -> Tensor: ...
-
-
-def generator_from(state: dict[str, Any], tensors: Named, prefix: str = "generator") -> Generator:
-    """The generator that `generator_state` described. Parameters are shown as numpy arrays."""
-    kind = state["type"]
-    if kind == GeneratorSum.__name__:
-        parts = [generator_from(part, tensors, f"{prefix}.{number}") for number, part in enumerate(state["generators"])]
+def read_generator(name: str, state: Any, tensors: Tensors) -> Generator:
+    """The generator that `write_generator` described. Its arrays are numpy arrays."""
+    kind = text("type", mapping(name, state)["type"])
+    if kind not in registered:
+        raise UnreadableFileError(
+            f"it holds a {kind!r}, which is unknown here; where that is a generator of your own, import the module that"
+            " defines it first"
+        )
+    if registered[kind] is GeneratorSum:
+        parts = [read_generator(f"{name}.{number}", part, tensors) for number, part in enumerate(state["generators"])]
         return GeneratorSum(parts, state["weights"])
-    if kind == MaxAffine.__name__:
-        temperature = check.at_least_zero("temperature", state["temperature"])
-        names = ("slopes", "intercepts", "strictness")
-        return MaxAffine(**_parameters(tensors, prefix, names), temperature=temperature)
-    if kind == Quadratic.__name__:
-        return Quadratic(**_parameters(tensors, prefix, ("matrix",)))
-    if kind == SquaredEuclidean.__name__:
-        return _in_precision(SquaredEuclidean(**_parameters(tensors, prefix, ("weights",))), state)
-    if kind in PLAIN:
-        return _in_precision(PLAIN[kind](), state)
-    raise ValueError(f"unknown generator {kind!r}")
+    given = {each: part for each, part in state.items() if each not in ("type", "dtype")}
+    for each in inspect.signature(registered[kind]).parameters:
+        if each not in given and f"{name}.{each}" in tensors:  # version 0.1.0 did not say which of them are arrays
+            given[each] = {"array": tensors[f"{name}.{each}"].ndim}
+    parameters = {each: read_value(f"{name}.{each}", part, tensors) for each, part in given.items()}
+    for each, value in parameters.items():
+        if isinstance(value, np.ndarray) and value.size == 0:
+            raise ValueError(f"{name}.{each} cannot have shape {value.shape}")
+    generator = registered[kind](**parameters)
+    precisions = {"float32": torch.float32, "float64": torch.float64}
+    return generator.to(precisions[state["dtype"]]) if "dtype" in state else generator
 
 
-def _parameters(tensors: Named, prefix: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """The tensors of a generator, by the names of its parameters; no parameter may be without a feature."""
-    given = {name: tensors[f"{prefix}.{name}"].numpy() for name in names if f"{prefix}.{name}" in tensors}
-    for name, part in given.items():
-        if part.size == 0 or part.dtype not in (np.float32, np.float64):
-            raise ValueError(f"{prefix}.{name} cannot have shape {part.shape} and dtype {part.dtype}")
-    return given
+class FunctionField:
+    """A generator, or a difference of two."""
+
+    def write(self, name: str, value: Generator | DifferenceOfConvex, tensors: Tensors) -> dict[str, Any]:
+        """What JSON can hold of it."""
+        if isinstance(value, Generator):
+            return write_generator(name, value, tensors)
+        parts = {side: write_generator(f"{name}.{side}", part, tensors) for side, part in vars(value).items()}
+        return {"type": type(value).__name__, **parts}
+
+    def read(self, name: str, state: Any, tensors: Tensors) -> Generator | DifferenceOfConvex:
+        """The function."""
+        if mapping(name, state)["type"] != DifferenceOfConvex.__name__:
+            return read_generator(name, state, tensors)
+        parts = (read_generator(f"{name}.{side}", state[side], tensors) for side in ("convex", "concave"))
+        return DifferenceOfConvex(*parts)
 
 
-def _in_precision(generator: Generator, state: dict[str, Any]) -> Generator:
-    return generator.to(PRECISIONS[state["dtype"]]) if "dtype" in state else generator
+class DivergenceField:
+    """A divergence."""
+
+    def write(self, name: str, value: BregmanDivergence, tensors: Tensors) -> dict[str, Any]:
+        """What JSON can hold of it."""
+        return {"generator": write_generator(name, value.generator, tensors)}
+
+    def read(self, name: str, state: Any, tensors: Tensors) -> BregmanDivergence:
+        """The divergence."""
+        return BregmanDivergence(read_generator(name, mapping(name, state)["generator"], tensors))
 
 
-def function_state(
-    function: Generator | DifferenceOfConvex, prefix: str = "function"
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What to write of a generator or of a difference of two."""
-    if not isinstance(function, DifferenceOfConvex):
-        return generator_state(function, prefix)
-    values: dict[str, Any] = {"type": DifferenceOfConvex.__name__}
-    tensors: dict[str, Tensor] = {}
-    for side in ("convex", "concave"):
-        values[side], parts = generator_state(getattr(function, side), f"{prefix}.{side}")
-        tensors |= parts
-    return values, tensors
+def write_value(name: str, value: Any, tensors: Tensors, learners: Mapping[type, Field] | None = None) -> Any:
+    """What JSON can hold of a parameter: a plain value, an array, a generator, a divergence or one of the learners."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"number": Real().write(name, value, tensors)}
+    if isinstance(value, list | tuple):
+        items = [write_value(f"{name}.{number}", each, tensors, learners) for number, each in enumerate(value)]
+        return items if isinstance(value, list) else {"tuple": items}
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    if isinstance(value, Tensor):
+        tensors.put(name, value)
+        return {"tensor": value.ndim}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        tensors.put_array(name, value)
+        return {"array": value.ndim}
+    if isinstance(value, Generator):
+        return {"generator": write_generator(name, value, tensors)}
+    if type(value) is BregmanDivergence:
+        return {"divergence": DivergenceField().write(name, value, tensors)}
+    if learners is not None and type(value) in learners:
+        return {"learner": learners[type(value)].write(name, value, tensors)}
+    raise NotPlainError(f"{name} cannot be saved, got {value!r}")
 
 
-def function_from(state: dict[str, Any], tensors: Named, prefix: str = "function") -> Generator | DifferenceOfConvex:
-    """The function that `function_state` described."""
-    if state["type"] != DifferenceOfConvex.__name__:
-        return generator_from(state, tensors, prefix)
-    return DifferenceOfConvex(
-        *(generator_from(state[side], tensors, f"{prefix}.{side}") for side in ("convex", "concave"))
-    )
-
-
-def _write_function(name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
-    state, parts = function_state(value, name)
-    for each, part in parts.items():
-        tensors.put(each, part)
-    return state
-
-
-def _read_function(name: str, state: Any, tensors: Tensors) -> Generator | DifferenceOfConvex:
-    return function_from(mapping(name, state), tensors, name)
-
-
-def _write_divergence(name: str, value: BregmanDivergence, tensors: Tensors) -> dict[str, Any]:
-    state, parts = generator_state(value.generator, name)
-    for each, part in parts.items():
-        tensors.put(each, part)
-    return {"generator": state}
-
-
-def _read_divergence(name: str, state: Any, tensors: Tensors) -> BregmanDivergence:
-    return BregmanDivergence(generator_from(mapping(name, state)["generator"], tensors, name))
-
-
-FUNCTION = Made(_write_function, _read_function)
-DIVERGENCE = Made(_write_divergence, _read_divergence)
+def read_value(name: str, state: Any, tensors: Tensors, learners: Mapping[type, Field] | None = None) -> Any:
+    """What `write_value` was given."""
+    if isinstance(state, list):
+        return [read_value(f"{name}.{number}", each, tensors, learners) for number, each in enumerate(state)]
+    if not isinstance(state, dict):
+        return Real(finite=True).read(name, state, tensors) if isinstance(state, float) else state
+    ((tag, inner),) = state.items()
+    if tag == "tuple" and isinstance(inner, list):
+        return tuple(read_value(name, inner, tensors, learners))
+    if tag == "number":
+        return Real().read(name, inner, tensors)
+    if tag == "device":
+        return torch.device(text(name, inner))
+    if tag in ("array", "tensor"):
+        ndim = check.integer_at_least(name, inner, 0)
+        array = tensors.array(name, ndim=ndim, kinds="biuf", finite=False)
+        return array if tag == "array" else torch.from_numpy(array)
+    if tag == "generator":
+        return read_generator(name, inner, tensors)
+    if tag == "divergence":
+        return DivergenceField().read(name, inner, tensors)
+    if tag == "learner" and isinstance(inner, dict):
+        for kind, field in (learners or {}).items():
+            if inner.get("type") == kind.__name__:
+                return field.read(name, inner, tensors)
+    raise ValueError(f"{name} must be a plain value, got {state!r}")

@@ -13,27 +13,22 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from bregnet._core import validation as check
-from bregnet._core.state import (
-    ARRAY,
-    FINITE,
-    LABELS,
-    NAMES,
-    RANGE,
-    REAL,
-    TRUTH,
-    Field,
-    Made,
-    Tensors,
-    mapping,
-    text,
-    whole,
-)
+from bregnet._core.state import Field, Labels, Made, Numbers, Real, Tensors, mapping, plain, text, texts, whole
 from bregnet.clustering import BregmanKMeans, BregmanMixture
 from bregnet.clustering.minibatch import RunningMeans
 from bregnet.divergences import BregmanDivergence, DifferenceOfConvex, Generator, MaxAffine
-from bregnet.divergences.state import DIVERGENCE, FUNCTION, KNOWN
-from bregnet.io.fields import COUNTS, LIST, MATRIX, OUTPUT, RESULT, RUNNING, SEED, TABLE, TARGETS, TUPLE, VECTOR
-from bregnet.io.parameters import OF_THE_RUN, RETIRED, read_parameters, write_parameters
+from bregnet.divergences.state import DivergenceField, FunctionField
+from bregnet.io.fields import (
+    ResultField,
+    RunningField,
+    SearchTable,
+    Seed,
+    Targets,
+    output_container,
+    sequence,
+    value_range,
+)
+from bregnet.io.parameters import OF_THE_RUN, read_parameters, write_parameters
 from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
 from bregnet.retrieval import (
     BregmanIndex,
@@ -43,28 +38,26 @@ from bregnet.retrieval import (
     BregmanRanker,
     InnerProductForm,
 )
-from bregnet.retrieval.state import FORM, INDEX
+from bregnet.retrieval.state import read_form, read_index, write_form, write_index
 from bregnet.selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
 
 Attributes = dict[str, Field]
-SUM_ERROR = 1e-3  # of weights in single precision
-SOLVERS = (ConvexRegressor.__name__, DCRegressor.__name__, PBDL.__name__)
 
 
 def write_any(name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
     """What to write of an object, with its type."""
-    if type(value) not in KINDS:
+    field = FunctionField() if isinstance(value, Generator) else KINDS.get(type(value))
+    if field is None:
         accepted = ", ".join(sorted(each.__name__ for each in KINDS))
-        raise TypeError(f"only objects of these types can be saved: {accepted}; got a {type(value).__name__}")
-    return {"type": type(value).__name__, **KINDS[type(value)].write(name, value, tensors)}
+        raise TypeError(f"only generators and these types can be saved: {accepted}; got a {type(value).__name__}")
+    return {"type": type(value).__name__, **field.write(name, value, tensors)}
 
 
 def read_any(name: str, state: Any, tensors: Tensors) -> Any:
     """What `write_any` was given."""
     found = text("type", mapping(name, state)["type"])
-    if found not in BY_NAME:
-        raise ValueError(f"it must hold one of {', '.join(sorted(BY_NAME))}, got {found!r}")
-    return BY_NAME[found].read(name, state, tensors)
+    field = next((field for each, field in KINDS.items() if each.__name__ == found), FunctionField())
+    return field.read(name, state, tensors)
 
 
 @dataclass(frozen=True)
@@ -84,7 +77,7 @@ class Fitted:
 
     @cached_property
     def _all(self) -> Attributes:
-        return {**self.attributes, **self.perhaps, "feature_names_in_": NAMES}
+        return {**self.attributes, **self.perhaps, "feature_names_in_": _names()}
 
     def write(self, name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
         """The parameters that are plain values, and all attributes."""
@@ -109,11 +102,11 @@ class Fitted:
     def unfitted(self, name: str, state: Any, tensors: Tensors) -> Any:
         """The estimator with its parameters only."""
         found = mapping("parameters", state["parameters"])
-        given = {each: part for each, part in found.items() if each in self._accepted or each not in RETIRED}
+        given = {each: part for each, part in found.items() if each != "reassign"}  # of 0.1.0: how to find a function
         unknown = given.keys() - self._accepted
         if unknown:
             raise ValueError(f"a {self.of.__name__} with {sorted(unknown)}")
-        return self.of(**read_parameters(name, given, tensors, READERS))
+        return self.of(**read_parameters(name, given, tensors, LEARNERS))
 
     def _check(self, estimator: Any) -> None:
         if hasattr(estimator, "feature_names_in_"):
@@ -125,21 +118,25 @@ class Fitted:
         self.expect(estimator)
 
 
-@dataclass(frozen=True)
-class Learner:
-    """An estimator as a parameter of another one, fitted or not."""
+class LearnerField:
+    """A learner, PBDL or PBDLCV, that another estimator has as a parameter or has fitted; or None."""
 
-    fitted: Fitted
-
-    def write(self, name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
+    def write(self, name: str, value: Any, tensors: Tensors) -> Any:
         """Its parameters, and its attributes if it has any."""
-        if hasattr(value, "divergence_"):
-            return write_any(name, value, tensors)
+        if value is None or hasattr(value, "divergence_"):
+            return None if value is None else write_any(name, value, tensors)
         return {"type": type(value).__name__, "parameters": write_parameters(name, value, tensors, {})}
 
     def read(self, name: str, state: Any, tensors: Tensors) -> Any:
-        """The estimator."""
-        return (self.fitted.read if "fitted" in state else self.fitted.unfitted)(name, state, tensors)
+        """The learner."""
+        if state is None:
+            return None
+        fitted = {each.__name__: each for each in LEARNERS}.get(mapping(name, state)["type"])
+        if fitted is None:
+            raise ValueError(f"{name} must be a PBDL or a PBDLCV, got {state['type']!r}")
+        kind = KINDS[fitted]
+        assert isinstance(kind, Fitted)
+        return (kind.read if "fitted" in state else kind.unfitted)(name, state, tensors)
 
 
 def expect_features(estimator: Any, **counts: int | None) -> None:
@@ -211,7 +208,7 @@ def _expect_components(estimator: BregmanMixture) -> None:
     _expect_centres(estimator, "means_", means)
     if not len(means) == len(weights) == len(betas):
         raise ValueError(f"weights_ and concentrations_ must be {len(means)}, got {len(weights)} and {len(betas)}")
-    if not ((weights >= 0).all() and abs(weights.sum(dtype=float) - 1) <= SUM_ERROR and (betas > 0).all()):
+    if not ((weights >= 0).all() and abs(weights.sum(dtype=float) - 1) <= 1e-3 and (betas > 0).all()):
         raise ValueError("weights_ must sum to 1, and concentrations_ must be positive")
 
 
@@ -254,95 +251,108 @@ def _with_description(estimator: Any) -> None:
 
 def _read_best(name: str, state: Any, tensors: Tensors) -> Any:
     """The estimator that a search has chosen, which is none of the searches."""
-    if mapping(name, state)["type"] not in SOLVERS:
-        raise ValueError(f"{name} must be one of {', '.join(SOLVERS)}, got {state['type']!r}")
+    solvers = [each.__name__ for each in (ConvexRegressor, DCRegressor, PBDL)]
+    if mapping(name, state)["type"] not in solvers:
+        raise ValueError(f"{name} must be one of {', '.join(solvers)}, got {state['type']!r}")
     return read_any(name, state, tensors)
 
 
-def _write_learner(name: str, value: Any, tensors: Tensors) -> Any:
-    return None if value is None else write_any(name, value, tensors)
+def _names() -> Made:
+    return plain(lambda value: [str(each) for each in value], lambda name, state: np.array(texts(name, state), object))
 
 
-def _read_learner(name: str, state: Any, tensors: Tensors) -> Any:
-    if state is None:
-        return None
-    kind = mapping(name, state)["type"]
-    if kind not in READERS:
-        raise ValueError(f"{name} must be a PBDL or a PBDLCV, got {kind!r}")
-    return READERS[kind].fitted.read(name, state, tensors)
+def _solvers() -> list[Fitted]:
+    """The estimators on the solver, and the searches over them."""
+    solved: Attributes = {
+        "n_features_in_": whole(1),
+        "function_": FunctionField(),
+        "feature_bounds_": Numbers(),
+        "result_": ResultField(),
+        "gap_": Real(),
+        "n_iter_": whole(1),
+    }
+    chosen: Attributes = {
+        "alpha_": Real(finite=True),
+        "temperature_": Real(finite=True),
+        "best_score_": Real(),
+        "best_index_": whole(0),
+        "n_splits_": whole(1),
+        "n_fits_": whole(1),
+        "cv_results_": SearchTable(),
+        "best_estimator_": Made(write_any, _read_best),
+    }
+    regressor = {**solved, "target_range_": value_range()}
+    pairs = {**solved, "divergence_": DivergenceField(), "threshold_": Real()}
+    classes: Attributes = {"classes_": Labels()}
+    pieces, convex, difference = (
+        partial(_expect_solved, learns=each) for each in (MaxAffine, Generator, DifferenceOfConvex)
+    )
+    return [
+        Fitted(ConvexRegressor, regressor, pieces),
+        Fitted(DCRegressor, regressor, difference),
+        Fitted(PBDL, pairs, pieces, classes),
+        Fitted(ConvexRegressorCV, regressor | chosen, convex),  # an ensemble is a sum
+        Fitted(DCRegressorCV, regressor | chosen, difference),
+        Fitted(PBDLCV, pairs | chosen, pieces, classes),
+    ]
 
 
-LEARNER = Made(_write_learner, _read_learner)
+def _searchers() -> list[Fitted]:
+    """The estimators with their rows in an index."""
+    items: Attributes = {
+        "n_features_in_": whole(1),
+        "learner_": LearnerField(),
+        "index_": _index(),
+        "n_samples_fit_": whole(1),
+    }
+    labelled: Attributes = {"classes_": Labels(), "_classes": Numbers(kinds="i")}
+    return [
+        Fitted(BregmanNearestNeighbors, items, _expect_items, complete=_with_divergence),
+        Fitted(BregmanKNeighborsClassifier, items | labelled, _expect_items, complete=_with_divergence),
+        Fitted(BregmanKNeighborsRegressor, items | {"_targets": Targets()}, _expect_items, complete=_with_divergence),
+        Fitted(BregmanRanker, items, _expect_items, labelled, _no_classes, _with_divergence),
+    ]
 
-_ROWS: Attributes = {"n_features_in_": whole(1)}
-_SOLVED: Attributes = {
-    **_ROWS,
-    "function_": FUNCTION,
-    "feature_bounds_": ARRAY,
-    "result_": RESULT,
-    "gap_": REAL,
-    "n_iter_": whole(1),
-}
-_REGRESSOR: Attributes = {**_SOLVED, "target_range_": RANGE}
-_PAIRS: Attributes = {**_SOLVED, "divergence_": DIVERGENCE, "threshold_": REAL}
-_CHOSEN: Attributes = {
-    "alpha_": FINITE,
-    "temperature_": FINITE,
-    "best_score_": REAL,
-    "best_index_": whole(0),
-    "n_splits_": whole(1),
-    "n_fits_": whole(1),
-    "cv_results_": TABLE,
-    "best_estimator_": Made(write_any, _read_best),
-}
-_CLASSES: Attributes = {"classes_": LABELS}
-_ITEMS: Attributes = {**_ROWS, "learner_": LEARNER, "index_": INDEX, "n_samples_fit_": whole(1)}
-_LABELLED: Attributes = {"classes_": LABELS, "_classes": COUNTS}
-_CLUSTERER: Attributes = {**_ROWS, "divergence_": DIVERGENCE, "learner_": LEARNER, "n_iter_": whole(0)}
-_CLUSTERS: Attributes = {"cluster_centers_": MATRIX, "labels_": COUNTS, "inertia_": REAL, "history_": TUPLE}
-_GOES_ON: Attributes = {"_running": RUNNING, "_seed": SEED}
-_COMPONENTS: Attributes = {
-    "weights_": VECTOR,
-    "means_": MATRIX,
-    "concentrations_": VECTOR,
-    "converged_": TRUTH,
-    "lower_bound_": FINITE,
-    "lower_bounds_": LIST,
-    "_n_free": whole(0),
-}
-_expect_pieces = partial(_expect_solved, learns=MaxAffine)
-_expect_difference = partial(_expect_solved, learns=DifferenceOfConvex)
-_expect_convex = partial(_expect_solved, learns=Generator)  # an ensemble is a sum
 
-_ESTIMATORS = (
-    Fitted(ConvexRegressor, _REGRESSOR, _expect_pieces),
-    Fitted(DCRegressor, _REGRESSOR, _expect_difference),
-    Fitted(PBDL, _PAIRS, _expect_pieces, _CLASSES),
-    Fitted(ConvexRegressorCV, _REGRESSOR | _CHOSEN, _expect_convex),
-    Fitted(DCRegressorCV, _REGRESSOR | _CHOSEN, _expect_difference),
-    Fitted(PBDLCV, _PAIRS | _CHOSEN, _expect_pieces, _CLASSES),
-    Fitted(BregmanNearestNeighbors, _ITEMS, _expect_items, complete=_with_divergence),
-    Fitted(BregmanKNeighborsClassifier, _ITEMS | _LABELLED, _expect_items, complete=_with_divergence),
-    Fitted(BregmanKNeighborsRegressor, {**_ITEMS, "_targets": TARGETS}, _expect_items, complete=_with_divergence),
-    Fitted(BregmanRanker, _ITEMS, _expect_items, _LABELLED, _no_classes, _with_divergence),
-    Fitted(
-        BregmanKMeans,
-        _CLUSTERER | _CLUSTERS,
-        _expect_clusters,
-        {**_GOES_ON, "_sklearn_output_config": OUTPUT},
-        _nothing_to_go_on,
-        _with_description,
-    ),
-    Fitted(BregmanMixture, _CLUSTERER | _COMPONENTS, _expect_components, complete=_with_description),
-)
-LEARNERS: dict[type, Learner] = {each.of: Learner(each) for each in _ESTIMATORS if each.of in (PBDL, PBDLCV)}
-READERS: dict[str, Learner] = {each.__name__: learner for each, learner in LEARNERS.items()}
-# a new kind of object is a new entry here
+def _clusterers() -> list[Fitted]:
+    shared: Attributes = {
+        "n_features_in_": whole(1),
+        "divergence_": DivergenceField(),
+        "learner_": LearnerField(),
+        "n_iter_": whole(0),
+    }
+    clusters: Attributes = {
+        "cluster_centers_": Numbers(2),
+        "labels_": Numbers(kinds="i"),
+        "inertia_": Real(),
+        "history_": sequence(tuple),
+    }
+    perhaps: Attributes = {"_running": RunningField(), "_seed": Seed(), "_sklearn_output_config": output_container()}
+    components: Attributes = {
+        "weights_": Numbers(),
+        "means_": Numbers(2),
+        "concentrations_": Numbers(),
+        "converged_": plain(bool, check.boolean),
+        "lower_bound_": Real(finite=True),
+        "lower_bounds_": sequence(list),
+        "_n_free": whole(0),
+    }
+    return [
+        Fitted(BregmanKMeans, shared | clusters, _expect_clusters, perhaps, _nothing_to_go_on, _with_description),
+        Fitted(BregmanMixture, shared | components, _expect_components, complete=_with_description),
+    ]
+
+
+def _index() -> Made:
+    return Made(write_index, partial(read_index, BregmanIndex))
+
+
+# a new kind of object is a new entry here; generators register themselves
 KINDS: dict[type, Field] = {
-    **dict.fromkeys((*KNOWN, DifferenceOfConvex), FUNCTION),
-    BregmanDivergence: DIVERGENCE,
-    BregmanIndex: INDEX,
-    InnerProductForm: FORM,
-    **{each.of: each for each in _ESTIMATORS},
+    DifferenceOfConvex: FunctionField(),
+    BregmanDivergence: DivergenceField(),
+    BregmanIndex: _index(),
+    InnerProductForm: Made(write_form, read_form),
+    **{each.of: each for each in (*_solvers(), *_searchers(), *_clusterers())},
 }
-BY_NAME = {each.__name__: kind for each, kind in KINDS.items()}
+LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV), LearnerField())

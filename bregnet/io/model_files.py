@@ -6,12 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bregnet._core.files import DAMAGE, UnreadableFileError, digest, read_tensors, whole_file, write_tensors
+from bregnet._core.files import UnreadableFileError, digest, naming_damage, read_tensors, whole_file, write_tensors
 from bregnet._core.state import Tensors
 from bregnet.io.kinds import read_any, write_any
 
-HOLDS, VERSION = "model", 1
-ROOT = "object"
+VERSION = 1
 
 
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
@@ -26,7 +25,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
         One of
 
         - a generator: `MaxAffine`, `Quadratic`, `SquaredEuclidean`, `KullbackLeibler`, `ItakuraSaito`, `Logistic`, a
-          `GeneratorSum` of these; a `DifferenceOfConvex` of two; a `BregmanDivergence`,
+          `GeneratorSum` of these, or a generator of your own; a `DifferenceOfConvex` of two; a `BregmanDivergence`,
         - a fitted `ConvexRegressor`, `DCRegressor`, `PBDL`, `ConvexRegressorCV`, `DCRegressorCV` or `PBDLCV`,
         - a fitted `BregmanNearestNeighbors`, `BregmanKNeighborsClassifier`, `BregmanKNeighborsRegressor` or
           `BregmanRanker`, with its rows; a fitted `BregmanKMeans` or `BregmanMixture`. A learner in them is a `PBDL` or
@@ -39,8 +38,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     TypeError
-        For an object of another type, a generator of one's own, or code as a parameter, such as a function that weighs
-        neighbours.
+        For an object of another type, or code as a parameter, such as a function that weighs neighbours.
     sklearn.exceptions.NotFittedError
         For an estimator that is not fitted.
     OSError
@@ -55,6 +53,9 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     After :func:`load`, `partial_fit` of :class:`bregnet.BregmanKMeans` goes on as it would have; of the estimators on
     the solver `partial_fit` and ``warm_start=True`` begin anew, for the rows and the solver's state are not saved.
 
+    A generator of your own is saved by the name of its class, and the arguments of its constructor. The module that
+    defines the class must be imported before :func:`load`, which runs no code from the file.
+
     Examples
     --------
     >>> import tempfile
@@ -68,10 +69,10 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     True
     """
     tensors = Tensors()
-    content = {"state": write_any(ROOT, obj, tensors), "same": tensors.same}
+    content = {"state": write_any("object", obj, tensors), "same": tensors.same}
     header = {**content, "digest": digest(content, tensors.stored)}
     with whole_file(Path(path)) as made:
-        write_tensors(made, HOLDS, VERSION, header, tensors.stored)
+        write_tensors(made, "model", VERSION, header, tensors.stored)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -93,7 +94,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     bregnet.UnreadableFileError
-        For a file that was cut short or altered, is of a later version, or holds something else.
+        For a file that was cut short or altered, is of a later version, or holds something else, such as a generator
+        whose class was not imported.
     OSError
         For a file that is not there or cannot be read.
 
@@ -127,15 +129,12 @@ def load_with_header(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]
     path = Path(path)
     if path.is_dir():
         raise UnreadableFileError(f"{path} is a folder; the folder of an index is opened by BregmanIndex.load")
-    header, stored = read_tensors(path, HOLDS, VERSION, mmap=False)
-    try:
+    header, stored = read_tensors(path, "model", VERSION)
+    with naming_damage(path, "model"):
         content = {name: header[name] for name in ("state", "same")}
         if header["digest"] != digest(content, stored):
             raise ValueError("its contents do not have the checksum that was written with them")
         tensors = Tensors(stored, content["same"])
-        found = read_any(ROOT, content["state"], tensors)
+        found = read_any("object", content["state"], tensors)
         tensors.expect_all_read()
-    except DAMAGE as error:
-        what = f"no {error}" if isinstance(error, KeyError) else error
-        raise UnreadableFileError(f"{path} is not a {HOLDS} of bregnet, or was damaged: {what}") from error
     return found, header

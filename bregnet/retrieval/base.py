@@ -84,7 +84,7 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
     def _items(self) -> Tensor:
         """The training rows as the index keeps them."""
         check_is_fitted(self, "index_")
-        return self.index_._items().points
+        return self.index_._collection.gallery().points
 
 
 class NeighborSearcher(DivergenceSearcher):

@@ -50,17 +50,17 @@ def _insert(count, value, distance, item_id, row, values, distances, ids, rows):
 
 
 def _walk(  # pragma: no cover - compiled
-    gaps, tolerance, queries, starts, members, points, ids, bowl, values, rows, counts
+    gaps, tolerance, queries, starts, members, points, ids, curvatures, values, rows, counts
 ):
-    """The nearest items of each query by (gap of the list + bowl, squared distance, id).
+    """The nearest items of each query by (gap of the list + paraboloid, squared distance, id).
 
     Lists are visited in the order of their gaps until no other can matter. Gaps within `tolerance` of the one before
-    are equal to it; bowl and squared distances are rounded to fewer bits, so that ties are ties.
+    are equal to it; paraboloid and squared distances are rounded to fewer bits, so that ties are ties.
 
     Parameters
     ----------
     gaps : (m, n_lists)
-        Divergence of each list's items less the bowl; overwritten.
+        Divergence of each list's items without the paraboloid; overwritten.
     tolerance : (m,)
     queries : (m, d)
     starts, members : (n_lists + 1,), (n_members,)
@@ -68,7 +68,7 @@ def _walk(  # pragma: no cover - compiled
     points : (d, n_members)
         Points of the members, in their order.
     ids : (n_members,)
-    bowl : (d,) or (0,)
+    curvatures : (d,) or (0,)
         Weights of a squared distance that is part of the divergence.
     values, rows : (m, k)
         Where the answer goes.
@@ -95,8 +95,8 @@ def _walk(  # pragma: no cover - compiled
             gaps[q, nearest] = np.inf
             start, stop = starts[nearest], starts[nearest + 1]
             _squared_distances(query, points, start, stop, no_weights, squares)
-            if len(bowl):
-                _squared_distances(query, points, start, stop, bowl, added)
+            if len(curvatures):
+                _squared_distances(query, points, start, stop, curvatures, added)
             for i in range(stop - start):
                 value, squared, item_id = level + added[i], squares[i], ids[start + i]
                 if count < k or _comes_before(

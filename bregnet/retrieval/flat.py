@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from bregnet._core.state import Tensors
+from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.items import GATHERED, Found, Gallery
 from bregnet.retrieval.lift import Queries
 from bregnet.retrieval.vectors import Vectors
 
-SCORES = 1 << 25  # best inner products held at once
-SCORE_QUERIES = 128
-SCORED, GPU_SCORED = 1 << 13, 1 << 18  # items whose products with such queries are made at once
 GROUP = 64  # items of which the best is looked for first
 
 
-class FlatEngine:
+class FlatEngine(Engine):
     """All inner products of a batch of queries, in single precision; the best are ranked in double precision.
 
     The rounding of single precision is bounded. Where an item beyond the candidates might belong to the answer, as with
@@ -26,25 +28,32 @@ class FlatEngine:
     name = "inner products"
 
     def __init__(self, vectors: Vectors) -> None:
-        self.vectors = vectors
+        self.vectors, self.gallery = vectors, vectors.gallery
 
     @classmethod
-    def of(cls, gallery: Gallery) -> FlatEngine:
+    def build(cls, gallery: Gallery, settings: Settings) -> FlatEngine:
         """The engine for these items."""
-        return cls(Vectors.of(gallery))
+        return cls(Vectors.from_gallery(gallery))
 
-    def extended(self, gallery: Gallery) -> FlatEngine:
+    def extend(self, gallery: Gallery) -> FlatEngine:
         """With the items that the gallery has more than before."""
-        return FlatEngine(self.vectors.extended(gallery))
+        return FlatEngine(self.vectors.extend(gallery))
 
-    def kept(self, gallery: Gallery, rows: Tensor) -> FlatEngine:
+    def keep(self, gallery: Gallery, rows: Tensor) -> FlatEngine:
         """With some of the rows, which are the gallery now."""
-        return FlatEngine(self.vectors.kept(gallery, rows))
+        return FlatEngine(self.vectors.keep(gallery, rows))
 
-    @property
-    def gallery(self) -> Gallery:
-        """The items."""
-        return self.vectors.gallery
+    def state(self, name: str, tensors: Tensors, folder: Path | None) -> dict[str, Any]:
+        """Its vectors."""
+        self.vectors.write(name, tensors)
+        return {}
+
+    @classmethod
+    def from_state(
+        cls, name: str, state: dict[str, Any], gallery: Gallery, tensors: Tensors, folder: Path | None
+    ) -> FlatEngine:
+        """The engine that `state` described."""
+        return cls(Vectors.read(name, gallery, tensors))
 
     @property
     def nbytes(self) -> int:
@@ -55,7 +64,7 @@ class FlatEngine:
         """How many queries to give at once."""
         return self.vectors.batch_size(k)
 
-    def search(self, points: Tensor, k: int) -> Found:
+    def search(self, points: Tensor, k: int, settings: Settings) -> Found:
         """The k nearest items of each query, (m, k)."""
         queries, count = self.vectors.lift.queries(points), self.vectors.n_candidates(k)
         if count + len(self.vectors.long) >= len(self.gallery):
@@ -66,7 +75,7 @@ class FlatEngine:
         divergences, rows = zip(*parts, strict=True)
         return Found(torch.cat(divergences), torch.cat(rows))
 
-    def within(self, points: Tensor, radii: Tensor) -> list[Found]:
+    def within(self, points: Tensor, radii: Tensor, settings: Settings) -> list[Found]:
         """Items at most as far as the radius of each query, (m,)."""
         queries, found = self.vectors.lift.queries(points), []
         for part in self._batches(len(queries), GROUP):
@@ -81,7 +90,8 @@ class FlatEngine:
         return self.vectors.completed(queries, found, worst, scores.rows_above)
 
     def _batches(self, n_queries: int, group: int) -> list[slice]:
-        step = max(1, min(SCORE_QUERIES, SCORES * group // len(self.gallery)))
+        best_at_once = 1 << 25  # best inner products of groups
+        step = max(1, min(128, best_at_once * group // len(self.gallery)))
         return [slice(start, start + step) for start in range(0, n_queries, step)]
 
 
@@ -98,11 +108,14 @@ class Scores:
     queries : Queries
     group : int
         How many items are a group.
+    at_once : int, default=None
+        Items whose products are made at once; on a CPU as many as its cache holds by default.
     """
 
-    def __init__(self, vectors: Vectors, queries: Queries, group: int) -> None:
+    def __init__(self, vectors: Vectors, queries: Queries, group: int, at_once: int | None = None) -> None:
         self._vectors, self._queries, self._group = vectors, queries.vectors.float(), group
-        n_items, step = len(vectors.coarse), SCORED if vectors.coarse.device.type == "cpu" else GPU_SCORED
+        n_items = len(vectors.coarse)
+        step = at_once or (1 << 13 if vectors.coarse.device.type == "cpu" else 1 << 18)
         self._best = self._queries.new_empty(len(queries), -(-n_items // group))  # (m, n_groups)
         room = self._queries.new_empty(len(queries) * min(step, n_items + group))  # fresh memory is slow
         for start in range(0, n_items, step):

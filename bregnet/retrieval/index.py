@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Iterator
-from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from torch import Tensor
 from tqdm import tqdm
 
@@ -18,26 +15,16 @@ from bregnet import divergences
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
-from bregnet._core.files import UnreadableFileError
 from bregnet._core.notebook import shown_in_notebooks
 from bregnet.divergences import BregmanDivergence, Generator
-from bregnet.retrieval.flat import FlatEngine
-from bregnet.retrieval.folder import read_index, write_index
+from bregnet.retrieval.collection import Collection
+from bregnet.retrieval.engine import Engine, Settings
+from bregnet.retrieval.engines import ENGINES, build_engine
+from bregnet.retrieval.folder import read_folder, write_folder
 from bregnet.retrieval.inner_product import InnerProductForm
-from bregnet.retrieval.items import Collection, Gallery
-from bregnet.retrieval.ivf import CellEngine
-from bregnet.retrieval.pieces import PieceEngine, suits_lists
+from bregnet.retrieval.items import Found
 
-Engine: TypeAlias = "FlatEngine | PieceEngine | CellEngine"
-
-KINDS = ("flat", "ivf")
-REFUSED = {
-    "hnsw": "graphs of neighbours lose most of the nearest items on inner products: use kind='ivf', or"
-    " to_inner_product(symmetric=True) for a graph elsewhere",
-}
-RADIUS_QUERIES = 64  # between two steps of a progress bar
-REMAKE = 4  # what was made for the items is made anew when they have become so many times more
-BAR_AFTER = 2.0  # seconds after which a search shows a progress bar
+KINDS = tuple(ENGINES)
 
 
 @shown_in_notebooks
@@ -59,8 +46,8 @@ class BregmanIndex:
         "right" searches for the least D(query, item), "left" for the least D(item, query).
     kind : {"flat", "ivf"}, default="flat"
         "flat" is exact. It scans inner products, or, for a `MaxAffine` without temperature, visits the items piece by
-        piece. "ivf" is approximate and faster: it cuts the items into cells and searches some of them; where items can
-        be visited piece by piece they are, for that is faster still.
+        piece. "ivf", an inverted file, is approximate and faster than a scan: it cuts the items into cells and searches
+        some of them. Without a temperature "flat" is both exact and faster.
     n_cells : int, default=None
         Cells of kind "ivf"; about the square root of the number of items by default.
     nprobe : int, default=8
@@ -96,18 +83,19 @@ class BregmanIndex:
     ) -> None:
         self.divergence = divergences.divergence(divergence)
         self.side = check.one_of("side", side, ("right", "left"))
-        if isinstance(kind, str) and kind in REFUSED:
-            raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}: {REFUSED[kind]}")
+        if isinstance(kind, str) and kind == "hnsw":
+            raise ValueError(
+                f"kind must be one of {', '.join(map(repr, KINDS))}, got 'hnsw': graphs of neighbours lose most of the"
+                " nearest items on inner products: use kind='ivf', or to_inner_product(symmetric=True) for a graph"
+                " elsewhere"
+            )
         self.kind = check.one_of("kind", kind, KINDS)
         self.n_cells = None if n_cells is None else check.integer_at_least("n_cells", n_cells, 1)
         self.nprobe = nprobe
         there = check.resolve_device(device)
-        self.device = torch.device("cpu") if kind == "ivf" else there
+        self.device = torch.device("cpu") if all(engine.cpu_only for engine in ENGINES[kind]) else there
         self.random_state = None if random_state is None else check.integer_at_least("random_state", random_state, 0)
         self._collection = Collection(self.divergence, side, self.device)
-        self._engine: Engine | None = None
-        self._n_trained = 0  # items that it was made for
-        self._lock = threading.RLock()
 
     def __repr__(self) -> str:
         return f"BregmanIndex({self.divergence!r}, side={self.side!r}, kind={self.kind!r}; {len(self)} items)"
@@ -115,14 +103,6 @@ class BregmanIndex:
     def __len__(self) -> int:
         """Number of items."""
         return len(self._collection)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Everything but what the first search makes anew."""
-        with self._lock:
-            return {**vars(self), "_engine": None, "_lock": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.RLock())
 
     @property
     def n_features(self) -> int | None:
@@ -132,7 +112,7 @@ class BregmanIndex:
     @property
     def ids(self) -> np.ndarray:
         """The ids of all items, in the order they were added."""
-        return self._items().ids.cpu().numpy().copy() if len(self) else np.empty(0, dtype=np.int64)
+        return self._collection.gallery().ids.cpu().numpy().copy() if len(self) else np.empty(0, dtype=np.int64)
 
     @property
     def nprobe(self) -> int:
@@ -171,7 +151,7 @@ class BregmanIndex:
 
     def __contains__(self, number: object) -> bool:
         """Whether there is an item of this id."""
-        return len(self) > 0 and number in self._items().ids
+        return len(self) > 0 and number in self._collection.gallery().ids
 
     @property
     def method(self) -> str:
@@ -197,9 +177,7 @@ class BregmanIndex:
         >>> index.ids
         array([ 0,  1, 10])
         """
-        points = self._checked("X", X, tangent=self.side == "right")
-        with self._lock:
-            self._collection.add(points, ids)
+        self._collection.add(self._checked("X", X, tangent=self.side == "right"), ids)
 
     def remove(self, ids: Array) -> None:
         """Remove items by their ids.
@@ -218,10 +196,7 @@ class BregmanIndex:
         >>> index.search([[1.2]], k=1)[1]
         array([[2]])
         """
-        with self._lock:
-            engine = None if self._engine is None else self._ready()  # with what was added last
-            rows = self._collection.remove(ids)
-            self._engine = engine.kept(self._items(), rows) if engine is not None and len(rows) else None
+        self._collection.remove(ids, self._settings())
 
     @torch.no_grad()
     def search(self, Q: Array, k: int = 10, *, progress: bool | None = None) -> tuple[Array, Array]:
@@ -253,13 +228,8 @@ class BregmanIndex:
         queries = self._checked("Q", Q, tangent=self.side == "left")
         k = check.integer_at_least("k", k, 1)
         engine = self._ready(least=k)
-        divergences = torch.empty(len(queries), k, dtype=torch.float64, device=self.device)
-        rows = torch.empty(len(queries), k, dtype=torch.int64, device=self.device)
-        for part in self._batches(len(queries), engine.batch_size(k), progress):
-            divergences[part], rows[part] = engine.search(queries[part], k, **self._effort(engine))
-        if not torch.isfinite(divergences).all():
-            raise ValueError("Q and the items must have finite divergences, got values so large that they overflow")
-        return arrays.like(divergences, Q), arrays.like(engine.gallery.ids[rows], Q)
+        found = self._found(engine, queries, k, progress)
+        return arrays.like(found.divergences, Q), arrays.like(engine.gallery.ids[found.rows], Q)
 
     @torch.no_grad()
     def search_radius(
@@ -290,11 +260,11 @@ class BregmanIndex:
         [array([0, 1]), array([], dtype=int64)]
         """
         queries = self._checked("Q", Q, tangent=self.side == "left")
-        radii = self._radii(radius, len(queries))
+        radii = _checked_radii(radius, queries)
         engine = self._ready()
-        found = []
-        for part in self._batches(len(queries), RADIUS_QUERIES, progress):
-            found += engine.within(queries[part], radii[part], **self._effort(engine))
+        found: list[Found] = []
+        for part in _batches(len(queries), 64, progress):  # between two steps of a progress bar
+            found += engine.within(queries[part], radii[part], self._settings())
         ids = [arrays.like(engine.gallery.ids[each.rows], Q) for each in found]
         return [arrays.like(each.divergences, Q) for each in found], ids
 
@@ -323,13 +293,13 @@ class BregmanIndex:
         >>> index.recall(X[:100], k=5) > 0.99
         True
         """
-        _, found = self.search(Q, k)
-        exact = BregmanIndex(self.divergence, side=self.side, device=self.device)
-        exact._collection = self._collection
-        _, wanted = exact.search(Q, k)
-        found, wanted = torch.as_tensor(found), torch.as_tensor(wanted)
-        if not len(found):
+        queries = self._checked("Q", Q, tangent=self.side == "left")
+        k = check.integer_at_least("k", k, 1)
+        engine = self._ready(least=k)
+        if not len(queries):
             raise ValueError("Q must have at least one row, got none")
+        exact = build_engine(engine.gallery, Settings("flat"))
+        found, wanted = (self._found(each, queries, k, None).rows for each in (engine, exact))
         return float((found[:, :, None] == wanted[:, None, :]).any(2).double().mean())
 
     @torch.no_grad()
@@ -356,7 +326,8 @@ class BregmanIndex:
         >>> form.ids[(form.encode([[2.9]]) @ form.items.T).argmax(1)]
         array([2])
         """
-        return InnerProductForm.of(self._items(), symmetric=check.boolean("symmetric", symmetric))
+        symmetric = check.boolean("symmetric", symmetric)
+        return InnerProductForm.from_gallery(self._collection.gallery(), symmetric=symmetric)
 
     @torch.no_grad()
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -382,12 +353,7 @@ class BregmanIndex:
         ...     BregmanIndex.load(Path(folder) / "items").search([[2.9]], k=1)[1]
         array([[2]])
         """
-        with self._lock:
-            gallery = self._items() if len(self) else None
-            engine = self._ready() if gallery is not None else None
-            names = ("side", "kind", "n_cells", "nprobe", "random_state")
-            header = {name: getattr(self, name) for name in names} | {"next_id": self._collection.next_id}
-            write_index(check.folder("path", path), header, self.divergence, gallery, engine)
+        write_folder(self, check.folder("path", path))
 
     @classmethod
     def load(
@@ -414,21 +380,7 @@ class BregmanIndex:
         See :meth:`save`.
         """
         place = check.resolve_device(device)
-        folder = check.folder("path", path)
-        header, divergence, gallery, engine = read_index(folder, place, mmap=check.boolean("mmap", mmap))
-        try:
-            settings = {name: header[name] for name in ("side", "kind", "n_cells", "nprobe", "random_state")}
-            index = cls(divergence, **settings, device=place)
-            index._collection = Collection.of(divergence, index.side, index.device, gallery)
-            least = index._collection.next_id
-            index._collection.next_id = check.integer_at_least("next_id", header["next_id"], least)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UnreadableFileError(f"{path} is not a BregmanIndex of bregnet, or was damaged: {error}") from error
-        index._engine, index._n_trained = engine, len(index)
-        return index
-
-    def _effort(self, engine: Engine) -> dict[str, int]:
-        return {"nprobe": self.nprobe} if isinstance(engine, CellEngine) else {}
+        return read_folder(cls, check.folder("path", path), place, mmap=check.boolean("mmap", mmap))
 
     def _checked(self, name: str, points: Array, *, tangent: bool) -> Tensor:
         """Points in their own precision, single or double, in the domain of the divergence."""
@@ -438,52 +390,42 @@ class BregmanIndex:
         self.divergence.generator._check_domain(name, checked, tangent)
         return checked
 
-    def _radii(self, radius: float | Array, count: int) -> Tensor:
-        radii = arrays.to_torch("radius", radius).double().to(self.device)
-        if radii.shape not in ((), (count,)):
-            raise ValueError(f"radius must be a number or have shape ({count},), got {tuple(radii.shape)}")
-        if not (radii >= 0).all():
-            raise ValueError(f"radius must be at least 0, got {radii.min():g}")
-        return radii.clamp_max(torch.finfo(torch.float64).max).expand(count)
+    def _settings(self) -> Settings:
+        return Settings(self.kind, self.n_cells, self.nprobe, self.random_state)
 
-    @torch.no_grad()
-    def _items(self) -> Gallery:
-        """All items."""
-        with self._lock:
-            return self._collection.gallery()
-
-    @torch.no_grad()
     def _ready(self, least: int = 1) -> Engine:
-        """What searches all items, at least so many; made or brought up to date when it is needed."""
-        with self._lock:
-            if len(self) == 0:
-                raise ValueError("the index is empty: add items first")
-            if len(self) < least:
-                raise ValueError(f"k must be at most the number of items ({len(self)}), got {least}")
-            gallery = self._items()
-            if len(gallery) > REMAKE * self._n_trained:
-                self._engine = None
-            if self._engine is None:
-                self._engine, self._n_trained = self._made(gallery), len(gallery)
-            elif self._engine.gallery is not gallery:
-                self._engine = self._engine.extended(gallery)
-            return self._engine
+        """What searches all items, at least so many; built or brought up to date when it is needed."""
+        return self._collection.ready(self._settings(), least)
 
-    def _made(self, gallery: Gallery) -> Engine:
-        if suits_lists(gallery):
-            return PieceEngine.of(gallery)
-        if self.kind == "ivf":
-            n_cells = round(len(gallery) ** 0.5) if self.n_cells is None else self.n_cells
-            return CellEngine.of(gallery, min(n_cells, len(gallery)), check_random_state(self.random_state))
-        return FlatEngine.of(gallery)
+    def _found(self, engine: Engine, queries: Tensor, k: int, progress: bool | None) -> Found:
+        """What an engine finds, some queries at a time."""
+        divergences = torch.empty(len(queries), k, dtype=torch.float64, device=self.device)
+        rows = torch.empty(len(queries), k, dtype=torch.int64, device=self.device)
+        for part in _batches(len(queries), engine.batch_size(k), progress):
+            divergences[part], rows[part] = engine.search(queries[part], k, self._settings())
+        if not torch.isfinite(divergences).all():
+            raise ValueError("Q and the items must have finite divergences, got values so large that they overflow")
+        return Found(divergences, rows)
 
-    def _batches(self, total: int, step: int, progress: bool | None) -> Iterator[slice]:
-        shown = sys.stderr.isatty() if progress is None else check.boolean("progress", progress)
-        starts = range(0, total, step)
-        if not shown:  # a bar that is not shown starts a thread all the same
-            yield from (slice(start, start + step) for start in starts)
-            return
-        with tqdm(total=total, desc="searching", unit=" queries", delay=BAR_AFTER) as bar:
-            for start in starts:
-                yield slice(start, start + step)
-                bar.update(min(step, total - start))
+
+def _checked_radii(radius: float | Array, like: Tensor) -> Tensor:
+    """A radius for each query, (m,)."""
+    radii = arrays.to_torch("radius", radius).double().to(like.device)
+    if radii.shape not in ((), (len(like),)):
+        raise ValueError(f"radius must be a number or have shape ({len(like)},), got {tuple(radii.shape)}")
+    if not (radii >= 0).all():
+        raise ValueError(f"radius must be at least 0, got {radii.min():g}")
+    return radii.clamp_max(torch.finfo(torch.float64).max).expand(len(like))
+
+
+def _batches(total: int, step: int, progress: bool | None) -> Iterator[slice]:
+    """Slices of queries, with a progress bar on a terminal or where it is asked for."""
+    shown = sys.stderr.isatty() if progress is None else check.boolean("progress", progress)
+    starts = range(0, total, step)
+    if not shown:  # a bar that is not shown starts a thread all the same
+        yield from (slice(start, start + step) for start in starts)
+        return
+    with tqdm(total=total, desc="searching", unit=" queries", delay=2.0) as bar:
+        for start in starts:
+            yield slice(start, start + step)
+            bar.update(min(step, total - start))

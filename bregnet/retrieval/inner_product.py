@@ -15,8 +15,6 @@ from bregnet.retrieval.items import Gallery
 from bregnet.retrieval.lift import Lift, Queries
 from bregnet.retrieval.vectors import LIFTED
 
-FLOOR = 1e-3  # added to covariances, as a share of their mean eigenvalue
-
 
 @dataclass(frozen=True)
 class Symmetry:
@@ -38,7 +36,7 @@ class Symmetry:
     longest: Tensor
 
     @classmethod
-    def of(cls, items: Tensor, queries: Tensor) -> Symmetry:
+    def from_vectors(cls, items: Tensor, queries: Tensor) -> Symmetry:
         """The symmetry of some vectors, (n, width) and (m, width)."""
         transport = _transport(_covariance(queries), _covariance(items))
         root, inverse_root = _power(transport, 0.5), _power(transport, -0.5)
@@ -122,16 +120,16 @@ class InnerProductForm:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, gallery: Gallery, *, symmetric: bool = False) -> InnerProductForm:
+    def from_gallery(cls, gallery: Gallery, *, symmetric: bool = False) -> InnerProductForm:
         """The form of the items of a gallery."""
         symmetric = check.boolean("symmetric", symmetric)
         if len(gallery) == 0:
             raise ValueError("the index is empty: add items before handing them to a store")
-        lift, symmetry = Lift.of(gallery), None
+        lift, symmetry = Lift.from_gallery(gallery), None
         parts = (lift.items(part) for part in gallery.points.split(LIFTED))
         if symmetric:
             vectors = torch.cat(list(parts))
-            symmetry = Symmetry.of(vectors, _like_queries(lift, gallery))
+            symmetry = Symmetry.from_vectors(vectors, _like_queries(lift, gallery))
             parts = (symmetry.items(part) for part in vectors.split(LIFTED))
         items = torch.cat([part.float().cpu() for part in parts])
         return cls(items.numpy(), gallery.ids.cpu().numpy().copy(), lift, symmetry)
@@ -227,7 +225,7 @@ def _covariance(vectors: Tensor) -> Tensor:
     centred = vectors - vectors.mean(0)
     covariance = centred.T @ centred / len(vectors)
     size = covariance.diagonal().mean()
-    return covariance + sphere * torch.where(size > 0, FLOOR * size, 1.0)
+    return covariance + sphere * torch.where(size > 0, 1e-3 * size, 1.0)
 
 
 def _transport(source: Tensor, target: Tensor) -> Tensor:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
+from sklearn.utils import check_random_state
 from torch import Tensor
 
 from bregnet._core.parallel import in_threads
+from bregnet._core.state import Tensors
 from bregnet.clustering.centred_points import CentredPoints
 from bregnet.clustering.centres import lloyd, nearest_centres
+from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.items import Found, Gallery
 from bregnet.retrieval.lift import Queries
 from bregnet.retrieval.vectors import Vectors
@@ -21,14 +24,11 @@ from bregnet.retrieval.vectors import Vectors
 if TYPE_CHECKING:
     import faiss
 
-TRAINING_ITEMS = 50  # for each cell
-TRAINING_ROUNDS = 10
-QUERIES_A_BATCH = 2048
 FILLED = 1 << 16  # items put into lists at once
-PLANES = 1 << 18  # values of tangent planes at once, that stay in the cache
+LISTS = "cells.faiss"
 
 
-class CellEngine:
+class CellEngine(Engine):
     """Cells by Bregman k-means, probed by the divergence of their centres.
 
     Cells of plain k-means, or of inner products, hold far fewer of the nearest items.
@@ -46,6 +46,9 @@ class CellEngine:
     """
 
     name = "cells"
+    cpu_only = True
+    seeded = True
+    files = (LISTS,)
 
     def __init__(
         self,
@@ -56,54 +59,62 @@ class CellEngine:
         cells: Tensor | None = None,
         in_file: bool = False,
     ) -> None:
-        self.vectors, self.centres, self._in_file = vectors, centres, in_file
+        self.vectors, self.gallery = vectors, vectors.gallery
+        self.centres, self._in_file = centres, in_file
         self._centre_vectors = vectors.lift.items(centres).float()
         self.lists = self._empty_lists() if lists is None else lists
         self._fill(torch.empty(0, dtype=torch.int64) if cells is None else cells)
 
     @classmethod
-    def of(cls, gallery: Gallery, n_cells: int, seed: np.random.RandomState) -> CellEngine:
-        """The engine for these items."""
-        step = max(1, len(gallery) // (TRAINING_ITEMS * n_cells))
-        training = gallery.points[::step].double()
-        clusters = lloyd(gallery.divergence, training, n_cells, seed=seed, max_iter=TRAINING_ROUNDS)
-        return cls(Vectors.of(gallery), clusters.centres)
+    def build(cls, gallery: Gallery, settings: Settings) -> CellEngine:
+        """The engine for these items; centres come from at most some 50 items a cell."""
+        n_cells = round(len(gallery) ** 0.5) if settings.n_cells is None else settings.n_cells
+        n_cells = min(n_cells, len(gallery))
+        training = gallery.points[:: max(1, len(gallery) // (50 * n_cells))].double()
+        seed = check_random_state(settings.random_state)
+        clusters = lloyd(gallery.divergence, training, n_cells, seed=seed, max_iter=10)
+        return cls(Vectors.from_gallery(gallery), clusters.centres)
+
+    def state(self, name: str, tensors: Tensors, folder: Path | None) -> dict[str, Any]:
+        """Its vectors and centres, and the lists as a file of faiss, or the cell of each item without a folder."""
+        import faiss
+
+        self.vectors.write(name, tensors)
+        tensors.put(f"{name}.centres", self.centres)
+        if folder is None:
+            tensors.put(f"{name}.cells", self.cells())
+        else:  # what is mapped from a file would be written as the name of that file
+            lists = CellEngine(self.vectors, self.centres, cells=self.cells()).lists if self._in_file else self.lists
+            faiss.write_index(lists, str(folder / LISTS))
+        return {}
 
     @classmethod
-    def read(cls, vectors: Vectors, centres: Tensor, path: Path, *, mmap: bool) -> CellEngine:
-        """The engine of lists that were written to a file; with `mmap` they stay there."""
-        import faiss
+    def from_state(
+        cls, name: str, state: dict[str, Any], gallery: Gallery, tensors: Tensors, folder: Path | None
+    ) -> CellEngine:
+        """The engine that `state` described; lists that are mapped stay in their file."""
+        centres = tensors.tensor(f"{name}.centres", (None, gallery.points.shape[1]), torch.float64)
+        gallery.divergence.generator._check_domain(f"{name}.centres", centres, True)
+        vectors = Vectors.read(name, gallery, tensors)
+        if folder is not None:
+            return cls(
+                vectors, centres, _read_lists(folder / LISTS, vectors, centres, tensors.mapped), in_file=tensors.mapped
+            )
+        return cls(vectors, centres, cells=tensors.numbers_below(f"{name}.cells", len(gallery), len(centres)))
 
-        if not path.is_file():
-            raise ValueError(f"{path.name} is missing")
-        lists: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP if mmap else 0)
-        expected = (vectors.width, len(centres), len(vectors.gallery), faiss.METRIC_INNER_PRODUCT)
-        fits = isinstance(lists, faiss.IndexIVFFlat) and _shape(lists) == expected
-        if not (fits and _is_here(lists, mapped=mmap) and _has_rows(lists)):
-            raise ValueError(f"{path.name} does not fit the items")
-        return cls(vectors, centres, lists, in_file=mmap)
-
-    def write_lists(self, path: Path) -> None:
-        """Write the lists to a file of faiss."""
-        import faiss
-
-        # what is mapped from a file would be written as the name of that file
-        lists = CellEngine(self.vectors, self.centres, cells=self.cells()).lists if self._in_file else self.lists
-        faiss.write_index(lists, str(path))
-
-    def extended(self, gallery: Gallery) -> CellEngine:
+    def extend(self, gallery: Gallery) -> CellEngine:
         """With the items that the gallery has more than before; cells stay as they are."""
         import faiss
 
-        vectors = self.vectors.extended(gallery)
+        vectors = self.vectors.extend(gallery)
         if vectors.lift is self.vectors.lift and not self._in_file:
             lists = cast("faiss.IndexIVFFlat", faiss.clone_index(self.lists))  # others may be searching
             return CellEngine(vectors, self.centres, lists)
         return CellEngine(vectors, self.centres, cells=self.cells())
 
-    def kept(self, gallery: Gallery, rows: Tensor) -> CellEngine:
+    def keep(self, gallery: Gallery, rows: Tensor) -> CellEngine:
         """With some of the rows, which are the gallery now; cells stay as they are."""
-        return CellEngine(self.vectors.kept(gallery, rows), self.centres, cells=self.cells()[rows])
+        return CellEngine(self.vectors.keep(gallery, rows), self.centres, cells=self.cells()[rows])
 
     def cells(self) -> Tensor:
         """The cell of each item, (n_items,), as the lists have it."""
@@ -111,11 +122,6 @@ class CellEngine:
         for cell, rows in _rows_of(self.lists):
             cells[rows] = cell
         return torch.from_numpy(cells)
-
-    @property
-    def gallery(self) -> Gallery:
-        """The items."""
-        return self.vectors.gallery
 
     @property
     def n_cells(self) -> int:
@@ -130,12 +136,12 @@ class CellEngine:
 
     def batch_size(self, k: int) -> int:
         """How many queries to give at once."""
-        return min(QUERIES_A_BATCH, self.vectors.batch_size(k))
+        return min(2048, self.vectors.batch_size(k))
 
-    def search(self, points: Tensor, k: int, nprobe: int) -> Found:
+    def search(self, points: Tensor, k: int, settings: Settings) -> Found:
         """The k nearest items of each query, (m, k), of those in the nearest cells; more cells where these are few."""
         queries = self.vectors.lift.queries(points)
-        count, probed = self.vectors.n_candidates(k), min(nprobe, self.n_cells)
+        count, probed = self.vectors.n_candidates(k), min(settings.nprobe, self.n_cells)
         rows, worst = self._candidates(queries, count, probed)
         short = (rows[:, k - 1] < 0).nonzero()[:, 0]
         while len(short) and probed < self.n_cells:  # all cells hold at least k items
@@ -145,10 +151,11 @@ class CellEngine:
         found = self.vectors.ranked(queries, rows, k)
         return self.vectors.completed(queries, found, worst, partial(self._rows_above, queries, probed))
 
-    def within(self, points: Tensor, radii: Tensor, nprobe: int) -> list[Found]:
+    def within(self, points: Tensor, radii: Tensor, settings: Settings) -> list[Found]:
         """Items of the nearest cells at most as far as the radius of each query, (m,)."""
         queries = self.vectors.lift.queries(points)
-        return self.vectors.within(queries, radii, partial(self._rows_above, queries, min(nprobe, self.n_cells)))
+        probed = min(settings.nprobe, self.n_cells)
+        return self.vectors.within(queries, radii, partial(self._rows_above, queries, probed))
 
     def _candidates(self, queries: Queries, count: int, nprobe: int) -> tuple[Tensor, Tensor]:
         """Rows of the largest inner products in the nearest cells, (m, count), and the least of these, (m,).
@@ -223,7 +230,7 @@ class CellEngine:
         seen = CentredPoints(generator, self.centres)
         slopes, below = seen.tangents(self.centres)
         planes_will_do = generator._width(points.shape[1]) > points.shape[1] and _differ(slopes)
-        step = max(1, PLANES // self.n_cells) if planes_will_do else FILLED
+        step = max(1, (1 << 18) // self.n_cells) if planes_will_do else FILLED  # planes that stay in the cache
         cells = torch.empty(len(points), dtype=torch.int64)
         for start in range(0, len(points), step):
             part = points[start : start + step].double()
@@ -253,8 +260,18 @@ def _probing(nprobe: int) -> faiss.SearchParametersIVF:
     return parameters
 
 
-def _shape(lists: faiss.IndexIVFFlat) -> tuple[int, int, int, int]:
-    return lists.d, lists.nlist, lists.ntotal, lists.metric_type
+def _read_lists(path: Path, vectors: Vectors, centres: Tensor, mapped: bool) -> faiss.IndexIVFFlat:
+    """Lists of a file, which must be those of the items."""
+    import faiss
+
+    if not path.is_file():
+        raise ValueError(f"{path.name} is missing")
+    lists: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP if mapped else 0)
+    expected = (vectors.width, len(centres), len(vectors.gallery), faiss.METRIC_INNER_PRODUCT)
+    fits = isinstance(lists, faiss.IndexIVFFlat) and (lists.d, lists.nlist, lists.ntotal, lists.metric_type) == expected
+    if not (fits and _is_here(lists, mapped=mapped) and _has_rows(lists)):
+        raise ValueError(f"{path.name} does not fit the items")
+    return lists
 
 
 def _is_here(lists: faiss.IndexIVFFlat, *, mapped: bool) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from bregnet._core.state import Tensors
 from bregnet.divergences import BregmanDivergence
 from bregnet.retrieval.items import Gallery
-
-ROUNDING = 0.01  # share of the scale that what cancels has
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Lift:
     plain: Tensor
 
     @classmethod
-    def of(cls, gallery: Gallery) -> Lift:
+    def from_gallery(cls, gallery: Gallery) -> Lift:
         """The lift that suits the items; queries are taken to be like them."""
         sample = gallery.sample
         items = gallery.divergence.lift_items(sample, gallery.side)
@@ -96,6 +96,29 @@ class Lift:
         unit = torch.where(lengths.max() > 0, lengths.max(), 1.0)
         plain = (items[:, -1].abs() + (items[:, :-1] * centre).abs().sum(1)).median()
         return cls(gallery.divergence, gallery.side, centre, mean, weights, unit, lengths.median() / unit, plain)
+
+    def write(self, name: str, tensors: Tensors) -> None:
+        """Put its tensors under names that begin with `name`."""
+        for part, value in vars(self).items():
+            if isinstance(value, Tensor):
+                tensors.put(f"{name}.lift.{part}", value)
+
+    @classmethod
+    def read(cls, name: str, divergence: BregmanDivergence, side: str, n_features: int, tensors: Tensors) -> Lift:
+        """What `write` put there, on the CPU."""
+        lengths = {"centre": n_features, "mean": n_features + 1, "weights": n_features + 1}
+        parts: dict[str, Any] = {}
+        for part in ("centre", "mean", "weights", "unit", "typical", "plain"):
+            shape = (lengths[part],) if part in lengths else ()
+            parts[part] = tensors.tensor(f"{name}.lift.{part}", shape, torch.float64)
+            if part in ("weights", "unit") and not (parts[part] > 0).all():
+                raise ValueError(f"{name}.lift.{part} must be positive, got {parts[part].min():g}")
+        return cls(divergence, side, **parts)
+
+    def to(self, device: torch.device) -> Lift:
+        """The same on another device."""
+        parts: dict[str, Any] = {name: part.to(device) for name, part in vars(self).items() if isinstance(part, Tensor)}
+        return replace(self, **parts)
 
     def rescaled(self, longest: float) -> Lift:
         """The same with vectors of items divided by this, too."""
@@ -119,7 +142,7 @@ class Lift:
         vectors[:, :-1] -= self.centre
         plain_offsets, shared = self.divergence.lift_offsets(points, self.side)[:, 0], vectors @ self.mean
         offsets = plain_offsets - shared
-        rounding = ROUNDING * (plain_offsets.abs() + shared.abs() + self.plain)
+        rounding = 0.01 * (plain_offsets.abs() + shared.abs() + self.plain)
         vectors *= self.weights
         lengths = _lengths(vectors)
         reach = lengths * self.unit

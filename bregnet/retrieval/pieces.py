@@ -3,65 +3,63 @@
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from bregnet._core import validation as check
 from bregnet._core.parallel import in_threads
+from bregnet._core.state import Tensors
 from bregnet.divergences import BregmanDivergence, Generator, GeneratorSum, MaxAffine
+from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.flat import FlatEngine
 from bregnet.retrieval.items import GATHERED, ULPS, Found, Gallery, nearest_first, rounded
+from bregnet.retrieval.vectors import Vectors
 
-SMALL_BOWL = 0.02  # share of the divergence that may come from a quadratic, for lists to be worth while
 
-
-class Sharp(NamedTuple):
+class ScaledMaximum(NamedTuple):
     """A multiple of a max-affine function without temperature."""
 
     function: MaxAffine
     weight: float
 
-
-def sharp_part(generator: Generator) -> Sharp | None:
-    """The generator as a multiple of a max-affine function without temperature, or None."""
-    weight = 1.0
-    if isinstance(generator, GeneratorSum) and len(generator.generators) == 1:
-        weight, generator = generator.weights[0], generator.generators[0]
-    return Sharp(generator, weight) if isinstance(generator, MaxAffine) and not generator.temperature else None
-
-
-def suits_lists(gallery: Gallery) -> bool:
-    """Whether lists of pieces answer for this divergence, and fast: no temperature, and hardly any strictness."""
-    sharp = sharp_part(gallery.divergence.generator)
-    if sharp is None or sharp.weight == 0 or gallery.points.device.type != "cpu":
-        return False
-    bowl = sharp.function._bowl
-    if bowl is None:
-        return True
-    if gallery.side == "left":  # the lists do not know how far items of other pieces are
-        return False
-    sample = gallery.sample[:512]
-    across = BregmanDivergence(bowl).pairwise(sample).mean()
-    return bool(sharp.weight * across <= SMALL_BOWL * gallery.divergence.pairwise(sample).mean())
+    @classmethod
+    def from_generator(cls, generator: Generator) -> ScaledMaximum | None:
+        """The generator as such a multiple, or None where it is none."""
+        weight = 1.0
+        if isinstance(generator, GeneratorSum) and len(generator.generators) == 1:
+            weight, generator = generator.weights[0], generator.generators[0]
+        if not isinstance(generator, MaxAffine) or generator.temperature or weight == 0:
+            return None
+        return cls(generator, weight)
 
 
-class PieceEngine:
+class PieceEngine(Engine):
     """Lists of the items of each piece, visited in the order of the pieces' divergences.
 
     On the right side D(q, x) is the largest piece at q less the piece that is active at x, a matter of the list alone,
     and squared Euclidean distance decides within it. On the left side D(x, q) = 0 for the items of the piece that is
     active at q; where they are too few, inner products find the others.
+
+    Parameters
+    ----------
+    gallery : Gallery
+    pieces, rows : Tensor of shape (n_members,)
+        The piece of each member of a list, and its row in the gallery.
+    flat : FlatEngine, default=None
+        What finds the others, where it is at hand.
     """
 
     name = "lists of pieces"
 
     def __init__(self, gallery: Gallery, pieces: Tensor, rows: Tensor, flat: FlatEngine | None = None) -> None:
         self.gallery, self._flat = gallery, flat
-        self._sharp = _expect_sharp(gallery)
-        bowl = self._sharp.function._bowl
-        weights = torch.zeros(0) if bowl is None or bowl._weights is None else bowl._weights
-        self._bowl = self._sharp.weight * weights.double()
+        self._maximum = _maximum_of(gallery)
+        paraboloid = self._maximum.function._paraboloid
+        weights = torch.zeros(0) if paraboloid is None or paraboloid._weights is None else paraboloid._weights
+        self._curvatures = self._maximum.weight * weights.double()
         self._lock = threading.Lock()
         order = pieces.argsort(stable=True)
         self._listed, sizes = torch.unique_consecutive(pieces[order], return_counts=True)
@@ -70,24 +68,67 @@ class PieceEngine:
         self._points, self._ids = _columns(gallery.points, self._members), gallery.ids[self._members]
 
     @classmethod
-    def of(cls, gallery: Gallery) -> PieceEngine:
+    def suits(cls, gallery: Gallery) -> bool:
+        """Whether lists answer for this divergence, and fast: no temperature, and hardly any strictness."""
+        maximum = ScaledMaximum.from_generator(gallery.divergence.generator)
+        if maximum is None or gallery.points.device.type != "cpu":
+            return False
+        paraboloid = maximum.function._paraboloid
+        if paraboloid is None:
+            return True
+        if gallery.side == "left":  # the lists do not know how far items of other pieces are
+            return False
+        sample = gallery.sample[:512]
+        across = BregmanDivergence(paraboloid).pairwise(sample).mean()
+        # where more of the divergence comes from the paraboloid, too many lists are visited
+        return bool(maximum.weight * across <= 0.02 * gallery.divergence.pairwise(sample).mean())
+
+    @classmethod
+    def build(cls, gallery: Gallery, settings: Settings) -> PieceEngine:
         """The engine for these items."""
         return cls(gallery, *_memberships(gallery, gallery.points))
 
-    def extended(self, gallery: Gallery) -> PieceEngine:
+    def extend(self, gallery: Gallery) -> PieceEngine:
         """With the items that the gallery has more than before."""
         first = len(self.gallery)
         pieces, rows = _memberships(gallery, gallery.points[first:])
-        flat = None if self._flat is None else self._flat.extended(gallery)
+        flat = None if self._flat is None else self._flat.extend(gallery)
         return PieceEngine(gallery, torch.cat([self._pieces(), pieces]), torch.cat([self._members, rows + first]), flat)
 
-    def kept(self, gallery: Gallery, rows: Tensor) -> PieceEngine:
+    def keep(self, gallery: Gallery, rows: Tensor) -> PieceEngine:
         """With some of the rows, which are the gallery now."""
         place = torch.full((len(self.gallery),), -1)
         place[rows] = torch.arange(len(rows))
         there = place[self._members]
-        flat = None if self._flat is None else self._flat.kept(gallery, rows)
+        flat = None if self._flat is None else self._flat.keep(gallery, rows)
         return PieceEngine(gallery, self._pieces()[there >= 0], there[there >= 0], flat)
+
+    def state(self, name: str, tensors: Tensors, folder: Path | None) -> dict[str, Any]:
+        """Its lists, and the vectors of all items where they were needed."""
+        tensors.put(f"{name}.pieces", self._pieces())
+        tensors.put(f"{name}.members", self._members)
+        if self._flat is not None:
+            self._flat.state(name, tensors, folder)
+        return {"vectors": self._flat is not None}
+
+    @classmethod
+    def from_state(
+        cls, name: str, state: dict[str, Any], gallery: Gallery, tensors: Tensors, folder: Path | None
+    ) -> PieceEngine:
+        """The engine that `state` described: every item is in one list, or in several on the left side."""
+        maximum, right = _maximum_of(gallery), gallery.side == "right"
+        if not (right or maximum.function._paraboloid is None):
+            raise ValueError(f"{name} cannot be lists of pieces of {gallery.divergence!r}")
+        pieces = tensors.numbers_below(f"{name}.pieces", None, maximum.function.n_pieces)
+        members = tensors.numbers_below(f"{name}.members", len(pieces), len(gallery))
+        counts = torch.bincount(members, minlength=len(gallery))
+        distinct = len(torch.unique(pieces * len(gallery) + members))
+        if counts.min() < 1 or distinct < len(members) or (right and counts.max() > 1):
+            raise ValueError(f"{name}.members must hold every item once, got others")
+        there = check.boolean("vectors", state["vectors"])
+        return cls(
+            gallery, pieces, members, FlatEngine.from_state(name, {}, gallery, tensors, folder) if there else None
+        )
 
     def _pieces(self) -> Tensor:
         """The pieces of the members."""
@@ -101,9 +142,9 @@ class PieceEngine:
 
     def batch_size(self, k: int) -> int:
         """How many queries to give at once."""
-        return max(1, min(4096, GATHERED // max(k, self._sharp.function.n_pieces)))
+        return max(1, min(4096, GATHERED // max(k, self._maximum.function.n_pieces)))
 
-    def search(self, points: Tensor, k: int) -> Found:
+    def search(self, points: Tensor, k: int, settings: Settings) -> Found:
         """The k nearest items of each query, (m, k)."""
         from bregnet.retrieval.compiled_pieces import walk  # numba is slow to import
 
@@ -111,7 +152,7 @@ class PieceEngine:
         gaps, ties = self._gaps(queries)
         order = gaps.argmin(1).argsort()  # queries that visit the same list find it in the cache
         asked = (gaps[order], ties[order], queries[order])
-        lists = (self._starts, self._members, self._points, self._ids, self._bowl)
+        lists = (self._starts, self._members, self._points, self._ids, self._curvatures)
         values, rows = queries.new_empty(len(queries), k), torch.empty(len(queries), k, dtype=torch.int64)
         counts = torch.empty(len(queries), dtype=torch.int64)
 
@@ -124,13 +165,13 @@ class PieceEngine:
         found, counts = Found(values[back], rows[back]), counts[back]
         short = (counts < k).nonzero()[:, 0]
         if len(short):
-            found.divergences[short], found.rows[short] = self._by_products(queries[short], k)
+            found.divergences[short], found.rows[short] = self._by_products(queries[short], k, settings)
         return found
 
-    def within(self, points: Tensor, radii: Tensor) -> list[Found]:
+    def within(self, points: Tensor, radii: Tensor, settings: Settings) -> list[Found]:
         """Items at most as far as the radius of each query, (m,)."""
         if self.gallery.side == "left":
-            return self._products().within(points, radii)
+            return self._products().within(points, radii, settings)
         queries = points.double()
         gaps, ties = self._gaps(queries)
         sizes = self._starts.diff()
@@ -139,9 +180,9 @@ class PieceEngine:
             near = gap <= radius + tie
             rows = self._members[near.repeat_interleave(sizes)]
             values = gap[near].repeat_interleave(sizes[near])
-            if len(self._bowl):
+            if len(self._curvatures):
                 there = self.gallery.points[rows].double()
-                values = values + rounded((there - query).square() @ self._bowl)
+                values = values + rounded((there - query).square() @ self._curvatures)
             found = Found(values[None], rows[None])
             ranked = nearest_first(self.gallery, query[None], found, tie.expand_as(found.rows), len(rows))
             kept = ranked.divergences[0] <= radius + tie
@@ -149,8 +190,8 @@ class PieceEngine:
         return out
 
     def _gaps(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Divergences of the lists' items less the bowl (m, n_lists), infinite if not known; and what is a tie (m,)."""
-        values = self._sharp.weight * self._sharp.function._piece_values(queries)
+        """Divergences of the lists' items without the paraboloid (m, n_lists), infinite if not known; and ties (m,)."""
+        values = self._maximum.weight * self._maximum.function._piece_values(queries)
         largest, active = values.max(1)
         if self.gallery.side == "right":
             gaps = largest[:, None] - values[:, self._listed]
@@ -158,9 +199,9 @@ class PieceEngine:
             gaps = torch.where(active[:, None] == self._listed, 0.0, torch.inf).double()
         return gaps, ULPS * values.abs().amax(1)
 
-    def _by_products(self, queries: Tensor, k: int) -> Found:
+    def _by_products(self, queries: Tensor, k: int, settings: Settings) -> Found:
         flat = self._products()
-        parts = [flat.search(part, k) for part in queries.split(flat.batch_size(k))]
+        parts = [flat.search(part, k, settings) for part in queries.split(flat.batch_size(k))]
         divergences, rows = zip(*parts, strict=True)
         return Found(torch.cat(divergences), torch.cat(rows))
 
@@ -168,13 +209,13 @@ class PieceEngine:
         """What finds the items that the lists do not know; made when it is first needed."""
         with self._lock:
             if self._flat is None:
-                self._flat = FlatEngine.of(self.gallery)
+                self._flat = FlatEngine(Vectors.from_gallery(self.gallery))
             return self._flat
 
 
 def _memberships(gallery: Gallery, points: Tensor) -> tuple[Tensor, Tensor]:
     """Pieces and rows of items: the active piece of each, or all that tie with it on the left side."""
-    function = _expect_sharp(gallery).function
+    function = _maximum_of(gallery).function
     # written in place: small results between large blocks that come and go scatter them over gigabytes
     pieces, rows, first = torch.empty(len(points), dtype=torch.int64), torch.arange(len(points)), 0
     others: list[tuple[Tensor, Tensor]] = []
@@ -202,8 +243,8 @@ def _columns(points: Tensor, rows: Tensor) -> Tensor:
     return out
 
 
-def _expect_sharp(gallery: Gallery) -> Sharp:
-    sharp = sharp_part(gallery.divergence.generator)
-    if sharp is None:
+def _maximum_of(gallery: Gallery) -> ScaledMaximum:
+    maximum = ScaledMaximum.from_generator(gallery.divergence.generator)
+    if maximum is None:
         raise ValueError(f"lists of pieces need a MaxAffine without temperature, got {gallery.divergence.generator!r}")
-    return sharp
+    return maximum

@@ -7,18 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from bregnet._core.state import Tensors
 from bregnet.retrieval.items import GATHERED, Found, Gallery, GrowingRows, nearest_first
 from bregnet.retrieval.lift import Lift, Queries
 
-CANDIDATES = 4  # for each item that is asked for
-LEAST_CANDIDATES = 32
 LIFTED = 1 << 16  # items lifted at once
 LONGEST = 1e6  # vectors are about as long as 1; beyond, they are scaled anew, lest single precision overflow
-SINGLE = 2.0**-24  # relative rounding of single precision
-MOST_OUTLIERS, FAR_LONGER = 64, 4.0  # vectors that are ranked always, and how much longer than the others they are
 LOST = 1e-4  # divergences below this share of the scale have lost digits as inner products, and are computed again
 NEAR = 1e-12  # so are those that differ by less than this share of it
-DOUBLE = 2.0**-53  # relative rounding of double precision; that of a coarse and a fine part is 32 times as much
 
 
 class Vectors:
@@ -46,26 +42,46 @@ class Vectors:
         self.long, self._longest = _outliers(coarse.norm(dim=1))
 
     @classmethod
-    def of(cls, gallery: Gallery) -> Vectors:
+    def from_gallery(cls, gallery: Gallery) -> Vectors:
         """The vectors of all items."""
-        lift = Lift.of(gallery)
+        lift = Lift.from_gallery(gallery)
         coarse, fine, longest = _lifted(lift, gallery.points)
         if longest > LONGEST:
             lift = lift.rescaled(longest)
             coarse, fine, _ = _lifted(lift, gallery.points)
         return cls(gallery, lift, coarse, fine)
 
-    def extended(self, gallery: Gallery) -> Vectors:
+    def extend(self, gallery: Gallery) -> Vectors:
         """With the items that the gallery has more than before."""
         coarse, fine, longest = _lifted(self.lift, gallery.points[len(self.gallery) :])
         if longest > LONGEST:
-            return Vectors.of(gallery)
+            return Vectors.from_gallery(gallery)
         rows = self._rows.extended(len(self.coarse), coarse, fine)
         return Vectors(gallery, self.lift, *rows.tensors, rows=rows)
 
-    def kept(self, gallery: Gallery, rows: Tensor) -> Vectors:
+    def keep(self, gallery: Gallery, rows: Tensor) -> Vectors:
         """Those of some rows, which are the gallery now."""
         return Vectors(gallery, self.lift, self.coarse[rows], self.fine[rows])
+
+    def write(self, name: str, tensors: Tensors) -> None:
+        """Put them under names that begin with `name`."""
+        self.lift.write(name, tensors)
+        tensors.put(f"{name}.coarse", self.coarse)
+        tensors.put(f"{name}.fine", self.fine)
+
+    @classmethod
+    def read(cls, name: str, gallery: Gallery, tensors: Tensors) -> Vectors:
+        """What `write` put there; an error where the first vectors are not those of the first items."""
+        (count, n_features), device = gallery.points.shape, gallery.points.device
+        lift = Lift.read(name, gallery.divergence, gallery.side, n_features, tensors).to(device)
+        shape = (count, n_features + 1)
+        coarse, fine = (
+            tensors.tensor(f"{name}.{part}", shape, torch.float32).to(device) for part in ("coarse", "fine")
+        )
+        away = (lift.items(gallery.points[:16]).float() - coarse[:16]).abs().max()
+        if not away <= 1e-4 * coarse[:16].abs().max():
+            raise ValueError(f"{name}.coarse does not belong to the points")
+        return cls(gallery, lift, coarse, fine)
 
     @property
     def width(self) -> int:
@@ -79,7 +95,7 @@ class Vectors:
 
     def n_candidates(self, k: int) -> int:
         """How many items to rank for k."""
-        return min(len(self.gallery), max(CANDIDATES * k, LEAST_CANDIDATES))
+        return min(len(self.gallery), max(4 * k, 32))
 
     def batch_size(self, k: int) -> int:
         """How many queries to rank items for at once."""
@@ -87,7 +103,7 @@ class Vectors:
 
     def least_score(self, queries: Queries, divergences: Tensor) -> Tensor:
         """An item at most so far from a query has at least this inner product in single precision, (m,)."""
-        rounding = 1.01 * (self.width + 3) * SINGLE * self._longest
+        rounding = 1.01 * (self.width + 3) * 2.0**-24 * self._longest  # of single precision
         return (queries.offsets - divergences - NEAR * queries.scale) / queries.reach - rounding
 
     def ranked(self, queries: Queries, rows: Tensor, k: int) -> Found:
@@ -135,9 +151,10 @@ class Vectors:
     def _may_be_among(self, queries: Queries, ordered: Tensor, rows: Tensor, k: int) -> Tensor:
         """Whether the items in `rows` (m, c), of ordered inner products, might be among the k nearest, (m, c).
 
-        Those that rounding cannot bring there need no other digits: of a cold function thousands have lost them.
+        Those that rounding cannot bring there need no other digits: at a low temperature thousands have lost them.
         """
-        rounding = (self.width + 32) * DOUBLE * queries.reach * (self._longest + self.lift.cancelled(self._longest))
+        unit = 2.0**-53  # of double precision; the sum of a coarse and a fine part is off by 32 times as much
+        rounding = (self.width + 32) * unit * queries.reach * (self._longest + self.lift.cancelled(self._longest))
         margin = 4 * NEAR * queries.scale + 2 * rounding
         may_be = ordered <= ordered[:, k - 1 : k] + margin[:, None]
         return may_be | torch.isin(rows, self.long) if len(self.long) else may_be
@@ -169,12 +186,12 @@ def _lifted(lift: Lift, points: Tensor) -> tuple[Tensor, Tensor, float]:
 
 def _outliers(lengths: Tensor) -> tuple[Tensor, float]:
     """Rows of a few vectors much longer than the others, if there are any, and the longest of the others."""
-    longest = float(lengths.max())
-    count = min(MOST_OUTLIERS, len(lengths) // 100)
+    far_longer, longest = 4.0, float(lengths.max())
+    count = min(64, len(lengths) // 100)  # these are ranked always, so they must be few
     if count:
         sizes, rows = lengths.topk(count + 1)
         others = float(sizes[-1])
-        if longest > FAR_LONGER * others:
-            apart = sizes > FAR_LONGER * others
+        if longest > far_longer * others:
+            apart = sizes > far_longer * others
             return rows[apart], float(sizes[int(apart.sum())])
     return torch.empty(0, dtype=torch.int64, device=lengths.device), longest

@@ -102,8 +102,8 @@ class PieceTree:
             giver, receiver = self._near if known else self._ordered(np.flatnonzero(left > 0), np.flatnonzero(left < 0))
             useful = (left[giver] > 0) & (left[receiver] < 0)
             found.append(_matched(giver[useful], receiver[useful], left))
-        giver, receiver, amount = (torch.as_tensor(np.concatenate(part)) for part in zip(*found, strict=True))
-        return giver.to(surplus.device), receiver.to(surplus.device), amount.to(surplus)
+        parts = [torch.as_tensor(np.concatenate(part)).to(surplus.device) for part in zip(*found, strict=True)]
+        return parts[0], parts[1], parts[2].to(surplus)
 
     @cached_property
     def _near(self) -> tuple[np.ndarray, np.ndarray]:

@@ -153,8 +153,7 @@ class WorkingPairs(Iteration):
         operator.choose(keys)
         unit, kappa = self._scales()
         idle = torch.zeros_like(keys, dtype=torch.int8)
-        scales = {"kappa": kappa, "rho": unit, "unit": unit, "balance": 1.0}
-        return PairState(keys, slacks, slopes, pieces, heights, idle=idle, left=keys[:0], **scales)
+        return PairState(keys, slacks, slopes, pieces, heights, kappa, unit, unit, 1.0, idle, keys[:0])
 
     def _scales(self) -> tuple[float, Tensor]:
         """rho where alpha is 1, and kappa (d,), for the pairs of all ranks: their number, and how far they span."""

@@ -378,7 +378,11 @@ OK = np.full((2, 3), 0.5)
         (lambda: divergence("kl").pairwise(OK, OK * np.nan), ValueError, "Y must be finite, got nan in row 0"),
         (lambda: divergence("kl").pairwise(OK, batch_size=0), ValueError, "batch_size must be at least 1, got 0"),
         (lambda: divergence("kl").pairwise_blocks(OK, batch_size=1.5), TypeError, "batch_size must be an integer"),
-        (lambda: divergence("kl").lift_items(OK, side="up"), ValueError, "side must be 'right' or 'left', got 'up'"),
+        (
+            lambda: divergence("kl").lift_items(OK, side="up"),
+            ValueError,
+            "side must be one of 'right', 'left', got 'up'",
+        ),
         (lambda: divergence("kl").lift_queries(-OK), ValueError, "Q must be at least 0 for Kullback.* got -0.5"),
         (lambda: divergence("kl").lift_items(0 * OK), ValueError, "X must be positive at the tangent points"),
         (

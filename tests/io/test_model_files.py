@@ -14,7 +14,7 @@ import pytest
 from sklearn.base import BaseEstimator, clone
 
 import bregnet
-from bregnet import BregmanIndex, KullbackLeibler, UnreadableFileError
+from bregnet import BregmanIndex, Generator, KullbackLeibler, UnreadableFileError
 from bregnet.io.kinds import KINDS
 from bregnet.retrieval import InnerProductForm
 from tests.support import make_model_files
@@ -35,12 +35,12 @@ def name_of(path):
 class TestKeptFiles:
     def test_every_kind_has_one(self):
         kept = {type(bregnet.load(path)) for path in FILES}
-        assert kept == set(KINDS)
+        assert {kind for kind in kept if not issubclass(kind, Generator)} == set(KINDS)
         assert all(path.stem.split("-")[0] == type(bregnet.load(path)).__name__ for path in FILES)
 
     def test_every_kind_of_this_version_has_one(self):
         kept = {path.stem.split("-")[0] for path in FILES if path.parent.name == bregnet.__version__}
-        assert kept == {kind.__name__ for kind in KINDS}
+        assert kept >= {kind.__name__ for kind in KINDS}
 
     @pytest.mark.parametrize("path", FILES, ids=name_of)
     def test_answers_are_those_of_then(self, path):

@@ -122,7 +122,7 @@ class TestIndexes:
         index.search(Q, 3)
         found = again(index, tmp_path)
         assert_same_search(found, index)
-        assert found._items().points.dtype == torch.float32
+        assert found._collection.gallery().points.dtype == torch.float32
 
     def test_without_items(self, tmp_path):
         empty = again(BregmanIndex("kl", side="left"), tmp_path)
@@ -347,6 +347,23 @@ class Cubed(Generator):
         return 3 * x**2
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        BregmanKNeighborsClassifier(Cubed()),
+        BregmanRanker(BregmanDivergence(Cubed())),
+        BregmanKMeans(2, divergence=SMOOTH + Cubed(), random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_generators_of_ones_own(tmp_path, model):
+    model.fit(X, LABELS)
+    found = again(model, tmp_path)
+    assert repr(found) == repr(model)
+    asked = "rank" if isinstance(model, BregmanRanker) else "predict"
+    assert_same(getattr(found, asked)(Q), getattr(model, asked)(Q))
+
+
 class TestWhatCannotBeSaved:
     @pytest.mark.parametrize(
         ("model", "message"),
@@ -355,9 +372,6 @@ class TestWhatCannotBeSaved:
                 BregmanKNeighborsClassifier(weights=lambda d: 1 / d),
                 "weights of a BregmanKNeighborsClassifier cannot be",
             ),
-            (BregmanKNeighborsClassifier(Cubed()), "only the generators of this library can be saved"),
-            (BregmanRanker(BregmanDivergence(Cubed())), "only the generators of this library can be saved"),
-            (BregmanKMeans(2, divergence=SMOOTH + Cubed()), "only the generators of this library can be saved"),
             (
                 BregmanKNeighborsClassifier(GridSearchCV(PBDL(tol=0.5, n_pieces=3), {"alpha": [0.1]}, cv=2)),
                 "only those of PBDL and PBDLCV can be saved, got GridSearchCV; fit with the divergence_",

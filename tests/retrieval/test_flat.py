@@ -7,10 +7,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bregnet import BregmanDivergence
-from bregnet.retrieval import flat
+from bregnet.retrieval.engine import Settings
 from bregnet.retrieval.flat import FlatEngine, Scores
 from bregnet.retrieval.items import Gallery
-from bregnet.retrieval.pieces import PieceEngine, suits_lists
+from bregnet.retrieval.pieces import PieceEngine
 from tests.support.search_at_random import assert_nearest, divergences, max_affine, points
 
 
@@ -21,13 +21,12 @@ def gallery_of(divergence, X, side="right"):
 @pytest.mark.parametrize(("n", "count"), [(1000, 3), (64 * 40, 7), (64 * 40 + 1, 7), (64 * 41 - 1, 20), (50, 49)])
 @pytest.mark.parametrize("at_once", [64, 640, 1 << 13])
 @pytest.mark.parametrize(("n_long", "group"), [(0, 64), (2, 64), (2, 1)])
-def test_the_largest_are_those_of_topk(n, count, at_once, n_long, group, monkeypatch):
-    monkeypatch.setattr(flat, "SCORED", at_once)
+def test_the_largest_are_those_of_topk(n, count, at_once, n_long, group):
     X, Q = points(0, n, 3), points(1, 200, 3)
-    vectors = FlatEngine.of(gallery_of(divergences(3)["sum"], X)).vectors
+    vectors = FlatEngine.build(gallery_of(divergences(3)["sum"], X), Settings()).vectors
     vectors.long = torch.tensor([0, n - 1])[:n_long]
     queries = vectors.lift.queries(torch.as_tensor(Q))
-    found = Scores(vectors, queries, group)
+    found = Scores(vectors, queries, group, at_once)
     rows, worst = found.largest(min(count, n - n_long))
     scores = queries.vectors @ vectors.coarse.double().T
     scores[:, vectors.long] = -torch.inf
@@ -54,7 +53,7 @@ def test_the_bound_on_single_precision_holds(seed, n_features, name, side, expon
         exponent = 0.0
     D = divergences(n_features)[name]
     X, Q = (points(seed + number, 200, n_features) * 10**exponent for number in (0, 1))
-    engine = FlatEngine.of(gallery_of(D, X, side))
+    engine = FlatEngine.build(gallery_of(D, X, side), Settings())
     queries = engine.vectors.lift.queries(torch.as_tensor(Q[:10]))
     rows = torch.arange(200).expand(10, -1)
     scores = (queries.vectors.float() @ engine.vectors.coarse.T).double()
@@ -79,7 +78,7 @@ def test_the_nearest_are_the_first_of_all_in_order(seed, n_features, k, name, si
     """Items that cannot be among the k nearest are ranked with fewer digits; of all items each has its own."""
     X, Q = (points(seed + number, 200, n_features, lattice) for number in (0, 1))
     X[:2] *= 1e4  # far longer than the others
-    vectors = FlatEngine.of(gallery_of(divergences(n_features)[name], X, side)).vectors
+    vectors = FlatEngine.build(gallery_of(divergences(n_features)[name], X, side), Settings()).vectors
     queries, rows = vectors.lift.queries(torch.as_tensor(Q[:10])), torch.arange(200).expand(10, -1)
     some, everything = vectors.ranked(queries, rows, k), vectors.ranked(queries, rows, 200)
     assert torch.equal(some.rows, everything.rows[:, :k])
@@ -92,10 +91,10 @@ def test_thousands_of_nearly_equal_divergences(side, temperature):
     """Of a cold function, divergences on one piece are far below what inner products can tell apart."""
     D = BregmanDivergence(max_affine(0, 3, n_pieces=5, temperature=temperature))
     X, Q = points(0, 3000, 3), points(1, 20, 3)
-    engine = FlatEngine.of(gallery_of(D, X, side))
-    assert_nearest(D, side, X, np.arange(3000), Q, engine.search(torch.as_tensor(Q), 5), 5)
-    radii = engine.search(torch.as_tensor(Q), 5).divergences[:, -1]
-    for found in engine.within(torch.as_tensor(Q), radii):
+    engine = FlatEngine.build(gallery_of(D, X, side), Settings())
+    assert_nearest(D, side, X, np.arange(3000), Q, engine.search(torch.as_tensor(Q), 5, Settings()), 5)
+    radii = engine.search(torch.as_tensor(Q), 5, Settings()).divergences[:, -1]
+    for found in engine.within(torch.as_tensor(Q), radii, Settings()):
         assert len(found.rows) >= 5
 
 
@@ -105,18 +104,18 @@ def test_many_ties_are_ranked_completely(side, strictness):
     D = BregmanDivergence(max_affine(0, 3, n_pieces=5, strictness=strictness))  # hundreds of items tie
     X, Q = points(0, 3000, 3), points(1, 20, 3)
     gallery = gallery_of(D, X, side)
-    flat = FlatEngine.of(gallery).search(torch.as_tensor(Q), 5)
+    flat = FlatEngine.build(gallery, Settings()).search(torch.as_tensor(Q), 5, Settings())
     assert_nearest(D, side, X, np.arange(3000), Q, flat, 5)
-    assert suits_lists(gallery) == (side == "right" or strictness == 0)
-    if suits_lists(gallery):
-        lists = PieceEngine.of(gallery).search(torch.as_tensor(Q), 5)
+    assert PieceEngine.suits(gallery) == (side == "right" or strictness == 0)
+    if PieceEngine.suits(gallery):
+        lists = PieceEngine.build(gallery, Settings()).search(torch.as_tensor(Q), 5, Settings())
         assert torch.equal(lists.rows, flat.rows)
 
 
 def test_lists_that_are_too_short_are_completed_on_the_left():
     D = BregmanDivergence(max_affine(0, 3, n_pieces=60))
     X, Q = points(0, 80, 3), points(1, 20, 3)
-    found = PieceEngine.of(gallery_of(D, X, "left")).search(torch.as_tensor(Q), 30)
+    found = PieceEngine.build(gallery_of(D, X, "left"), Settings()).search(torch.as_tensor(Q), 30, Settings())
     assert (found.divergences[:, -1] > 0).any()
     assert_nearest(D, "left", X, np.arange(80), Q, found, 30)
 
@@ -126,7 +125,9 @@ def test_items_on_the_border_of_two_pieces_belong_to_both_on_the_left():
 
     D = BregmanDivergence(MaxAffine([[1.0], [-1.0]], [0.0, 0.0]))  # |x|, whose pieces tie at 0
     X = np.array([[0.0], [2.0], [-3.0]])
-    found = PieceEngine.of(gallery_of(D, X, "left")).search(torch.tensor([[-1.0], [1.0]], dtype=torch.float64), 2)
+    found = PieceEngine.build(gallery_of(D, X, "left"), Settings()).search(
+        torch.tensor([[-1.0], [1.0]], dtype=torch.float64), 2, Settings()
+    )
     assert found.rows.tolist() == [[0, 2], [0, 1]]
     assert found.divergences.tolist() == [[0, 0], [0, 0]]
 
@@ -134,6 +135,6 @@ def test_items_on_the_border_of_two_pieces_belong_to_both_on_the_left():
 def test_only_functions_without_temperature_have_lists():
     X = points(0, 50, 3)
     for name, D in divergences(3).items():
-        assert suits_lists(gallery_of(D, X)) == (name in ("sharp", "sharp scaled", "hardly strict"))
+        assert PieceEngine.suits(gallery_of(D, X)) == (name in ("sharp", "sharp scaled", "hardly strict"))
     with pytest.raises(ValueError, match="lists of pieces need a MaxAffine without temperature"):
-        PieceEngine.of(gallery_of(divergences(3)["smooth"], X))
+        PieceEngine.build(gallery_of(divergences(3)["smooth"], X), Settings())

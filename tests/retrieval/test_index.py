@@ -3,6 +3,7 @@
 import json
 import pickle
 import threading
+from pathlib import Path
 
 import faiss
 import numpy as np
@@ -17,7 +18,7 @@ from sklearn.datasets import load_iris
 from sklearn.neighbors import NearestNeighbors
 
 import bregnet
-from bregnet import PBDL, BregmanDivergence, BregmanIndex, Generator, MaxAffine, SquaredEuclidean, divergence
+from bregnet import PBDL, BregmanDivergence, BregmanIndex, MaxAffine, SquaredEuclidean, divergence
 from tests.support.search_at_random import assert_nearest, divergences, max_affine, points, values_between
 
 SIDES = ("right", "left")
@@ -335,14 +336,13 @@ class TestChanges:
         index = index_of(D, X[:100], kind=kind, random_state=0)
         index.add(X[100:120])
         held = index._ready()
-        effort = index._effort(held)
-        before = held.search(Q, 6, **effort)
+        before = held.search(Q, 6, index._settings())
         index.add(X[120:])
         index.search(Q, 3)
         index.remove(np.arange(50))
         index.search(Q, 3)
         assert len(held.gallery) == 120
-        assert torch.equal(held.search(Q, 6, **effort).rows, before.rows)
+        assert torch.equal(held.search(Q, 6, index._settings()).rows, before.rows)
 
     def test_a_pickle_holds_no_room_for_more(self):
         X = points(0, 4000, 3)
@@ -385,7 +385,7 @@ class TestMemory:
 
 
 class TestCells:
-    @pytest.mark.parametrize("name", ["smooth", "cold", "sum", "sharp sum", "kl"])
+    @pytest.mark.parametrize("name", ["smooth", "cold", "sharp", "sum", "sharp sum", "kl"])
     def test_items_are_in_the_cells_of_their_nearest_centres(self, name):
         D, X = divergences(3)[name], points(0, 700, 3)
         engine = index_of(D, X, kind="ivf", n_cells=12, random_state=0)._ready()
@@ -415,12 +415,20 @@ class TestCells:
         np.testing.assert_array_equal(index._ready().cells().numpy(), before[kept])
 
     @pytest.mark.parametrize("side", SIDES)
-    @pytest.mark.parametrize("name", ["sharp sum", "cold", "smooth", "kl", "euclid"])
+    @pytest.mark.parametrize("name", ["sharp", "sharp sum", "cold", "smooth", "kl", "euclid"])
     def test_all_cells_are_exact(self, name, side):
         D, X, Q = divergences(3)[name], points(0, 500, 3), points(1, 20, 3)
         index = index_of(D, X, side=side, kind="ivf", n_cells=10, nprobe=10, random_state=0)
         assert_nearest(D, side, X, np.arange(500), Q, index.search(Q, 5), 5)
         assert index.recall(Q, 5) == 1.0
+
+    @pytest.mark.parametrize("side", SIDES)
+    def test_are_never_replaced_by_something_else(self, side):
+        X = points(0, 300, 3)
+        for name, D in divergences(3).items():
+            index = index_of(D, X, side=side, kind="ivf", n_cells=6, random_state=0)
+            assert index.method == "cells", name
+            assert index._ready().n_cells == 6
 
     @pytest.mark.parametrize("side", SIDES)
     def test_more_probes_find_more(self, side):
@@ -520,14 +528,6 @@ class TestCells:
         np.testing.assert_array_equal(first.search(X, 5)[1], second.search(X, 5)[1])
 
 
-class Cubed(Generator):
-    def _values(self, x):
-        return (x**3).sum(1)
-
-    def _gradients(self, x):
-        return 3 * x**2
-
-
 class TestFiles:
     @pytest.mark.parametrize("kind", ["flat", "ivf"])
     def test_any_bit_that_is_altered_is_noticed(self, kind, tmp_path):
@@ -588,12 +588,12 @@ class TestFiles:
         with safe_open(file, framework="pt") as opened:
             metadata, whole = opened.metadata(), {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         changes = {
-            "ids": torch.zeros(50, dtype=torch.int64),
-            "points": whole["points"] * torch.nan,
-            "coarse": whole["coarse"].flip(0),
-            "fine": whole["fine"][:, :2].contiguous(),
-            "lift.weights": torch.zeros(4, dtype=torch.float64),
-            "lift.mean": torch.zeros(3, dtype=torch.float64),
+            "index.ids": torch.zeros(50, dtype=torch.int64),
+            "index.points": whole["index.points"] * torch.nan,
+            "index.engine.coarse": whole["index.engine.coarse"].flip(0),
+            "index.engine.fine": whole["index.engine.fine"][:, :2].contiguous(),
+            "index.engine.lift.weights": torch.zeros(4, dtype=torch.float64),
+            "index.engine.lift.mean": torch.zeros(3, dtype=torch.float64),
         }
         for name, tensor in changes.items():
             save_file({**whole, name: tensor}, file, metadata=metadata)
@@ -625,11 +625,6 @@ class TestFiles:
         with pytest.raises(FileNotFoundError, match="path must be a folder written by save"):
             BregmanIndex.load(tmp_path)
 
-    def test_generators_of_ones_own_cannot_be_saved(self, tmp_path):
-        with pytest.raises(TypeError, match="only the generators of this library can be saved"):
-            index_of(BregmanDivergence(Cubed()), points(0, 5, 3)).save(tmp_path / "saved")
-        assert not list(tmp_path.iterdir())
-
     def test_a_failed_write_leaves_what_was_there(self, tmp_path, monkeypatch):
         index = index_of("kl", points(0, 20, 3))
         index.save(tmp_path / "saved")
@@ -643,6 +638,23 @@ class TestFiles:
             index.save(tmp_path / "saved")
         assert [each.name for each in tmp_path.iterdir()] == ["saved"]
         assert len(BregmanIndex.load(tmp_path / "saved")) == 20
+
+    @pytest.mark.parametrize("mmap", [False, True])
+    @pytest.mark.parametrize("name", ["flat", "cells", "pieces", "pieces-ivf"])
+    def test_folders_of_earlier_versions(self, name, mmap, tmp_path):
+        folder = Path(__file__).parent.parent / "data" / "indexes" / "0.1.0"
+        expected = json.loads((folder / "expected.json").read_text())
+        answer = expected["answers"][name]
+        opened = BregmanIndex.load(folder / name, mmap=mmap)
+        opened.save(tmp_path / "again")
+        for index in (opened, BregmanIndex.load(tmp_path / "again", mmap=mmap)):
+            values, ids = index.search(expected["queries"], 4)
+            np.testing.assert_array_equal(ids, answer["ids"])
+            np.testing.assert_allclose(values, answer["divergences"], rtol=1e-12, atol=1e-12)
+            assert index.method == answer["method"]
+            assert index.kind == ("ivf" if name == "cells" else "flat")  # lists of pieces were always exact
+        assert opened._collection.next_id == 30
+        assert len(BregmanIndex.load(folder / "empty", mmap=mmap)) == 0
 
     def test_damaged_files(self, tmp_path):
         index_of("kl", points(0, 50, 3), kind="ivf", random_state=0).save(tmp_path / "saved")

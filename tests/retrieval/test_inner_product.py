@@ -99,7 +99,7 @@ def test_symmetry_gives_items_and_queries_the_same_covariance():
     rng = np.random.default_rng(0)
     mixings = np.eye(4) + 0.4 * rng.standard_normal((2, 4, 4))
     items, queries = (torch.as_tensor(rng.standard_normal((5000, 4)) @ mixing) for mixing in mixings)
-    symmetry = Symmetry.of(items, queries)
+    symmetry = Symmetry.from_vectors(items, queries)
     turned, other = np.cov((items @ symmetry.inverse_root).T), np.cov((queries @ symmetry.root).T)
     np.testing.assert_allclose(turned, other, atol=0.01 * np.abs(turned).max())
     torch.testing.assert_close(symmetry.root @ symmetry.inverse_root, torch.eye(4, dtype=torch.float64))

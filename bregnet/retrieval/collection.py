@@ -1,0 +1,162 @@
+"""The items of an index by their ids, and the engine that searches them, brought up to date when it is needed."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bregnet._core import arrays
+from bregnet._core.arrays import Array
+from bregnet.divergences import BregmanDivergence
+from bregnet.retrieval.engine import Engine, Settings
+from bregnet.retrieval.engines import build_engine
+from bregnet.retrieval.items import Gallery, GrowingRows
+
+LARGEST_ID = 2**63 - 1
+
+
+class Collection:
+    """The items of an index, and their engine.
+
+    Several threads may use it: who holds a gallery or an engine keeps all items of some moment.
+
+    Parameters
+    ----------
+    divergence : BregmanDivergence
+    side : str
+    device : torch.device
+
+    Attributes
+    ----------
+    rows : GrowingRows or None
+        Points and ids; None before the first were added.
+    next_id : int
+        What ids that are not given go on from.
+    engine : Engine or None
+        None where it is to be built.
+    n_built : int
+        Items that the engine was built for.
+    lock : RLock
+    """
+
+    def __init__(self, divergence: BregmanDivergence, side: str, device: torch.device) -> None:
+        self._divergence, self._side, self._device = divergence, side, device
+        self.rows: GrowingRows | None = None
+        self._gallery: Gallery | None = None  # of the rows, where they were asked for since they changed
+        self.next_id = 0
+        self.engine: Engine | None = None
+        self.n_built = 0
+        self.lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return 0 if self.rows is None else len(self.rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what the first search makes anew."""
+        with self.lock:
+            return {**vars(self), "_gallery": None, "engine": None, "lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, lock=threading.RLock())
+
+    @property
+    def n_features(self) -> int | None:
+        """Number of features, None where there are no items yet and any number will do."""
+        return self._divergence.n_features if self.rows is None else self.rows.tensors[0].shape[1]
+
+    def add(self, points: Tensor, ids: Array | None) -> None:
+        """Add items; all of them, or none where an id is not right."""
+        with self.lock:
+            numbers = self._new_ids(ids, len(points))
+            if not len(points):
+                return
+            if self.rows is None:
+                self.rows = GrowingRows(points.clone(), numbers.to(self._device, copy=True))
+            else:
+                self.rows.add(points, numbers)
+            self._gallery = None
+            self.next_id = max(self.next_id, int(numbers.max()) + 1)
+
+    def remove(self, ids: Array, settings: Settings) -> None:
+        """Remove items by their ids, all of them or none."""
+        with self.lock:
+            engine = None if self.engine is None else self.ready(settings)  # with what was added last
+            gallery, gone = self.gallery(), torch.unique(_integers("ids", ids)).to(self._device)
+            leaving = _among(gone, gallery.ids)
+            if int(leaving.sum()) < len(gone):
+                unknown = gone[~torch.isin(gone, gallery.ids)]
+                raise ValueError(f"ids must be those of items in the index, got {_listed(unknown)}")
+            staying = (~leaving).nonzero()[:, 0]
+            self.rows, self._gallery = GrowingRows(gallery.points[staying], gallery.ids[staying]), None
+            self.engine = engine.keep(self.gallery(), staying) if engine is not None and len(staying) else None
+
+    @torch.no_grad()
+    def gallery(self) -> Gallery:
+        """All items."""
+        with self.lock:
+            if self.rows is None:
+                raise ValueError("the index is empty: add items first")
+            if self._gallery is None:
+                exact = self._divergence.to(torch.float64).to(self._device)
+                self._gallery = Gallery(exact, self._side, *self.rows.tensors)
+            return self._gallery
+
+    @torch.no_grad()
+    def ready(self, settings: Settings, least: int = 1) -> Engine:
+        """The engine of all items, of which there must be at least so many."""
+        with self.lock:
+            if len(self) == 0:
+                raise ValueError("the index is empty: add items first")
+            if len(self) < least:
+                raise ValueError(f"k must be at most the number of items ({len(self)}), got {least}")
+            gallery = self.gallery()
+            if self.engine is None or len(gallery) > 4 * self.n_built:  # what suited a few may not suit many
+                self.engine, self.n_built = build_engine(gallery, settings), len(gallery)
+            elif self.engine.gallery is not gallery:
+                self.engine = self.engine.extend(gallery)
+            return self.engine
+
+    def _new_ids(self, ids: Array | None, count: int) -> Tensor:
+        if ids is None:
+            if self.next_id + count > LARGEST_ID:
+                raise ValueError(f"ids must be given where they cannot go on from the largest, {self.next_id - 1}")
+            return torch.arange(self.next_id, self.next_id + count)
+        numbers = _integers("ids", ids)
+        if numbers.shape != (count,):
+            raise ValueError(f"ids must have shape ({count},), got {tuple(numbers.shape)}")
+        distinct = torch.unique(numbers)
+        if len(distinct) < count:
+            raise ValueError("ids must differ from each other, got some twice")
+        if self.rows is not None and count and int(distinct[0]) < self.next_id:
+            known = self.rows.tensors[1].cpu()
+            there = known[_among(distinct, known)]
+            if len(there):
+                found = numbers[torch.isin(numbers, there)]
+                raise ValueError(f"ids must not be in the index yet, got {_listed(found)}")
+        return numbers
+
+
+def _integers(name: str, values: Array) -> Tensor:
+    """A sequence of integers that 64 bits can hold."""
+    numbers = arrays.to_torch(name, values).cpu()
+    if numbers.dtype == torch.uint64 and (numbers.numpy() > LARGEST_ID).any():
+        raise ValueError(f"{name} must be below 2**63, got {numbers.numpy().max()}")
+    if numbers.ndim != 1 or (numbers.is_floating_point() and len(numbers)) or numbers.dtype == torch.bool:
+        found = f"dtype {numbers.dtype} and shape {tuple(numbers.shape)}"
+        raise ValueError(f"{name} must be a sequence of integers, got {found}")
+    return numbers.long()
+
+
+def _among(ordered: Tensor, numbers: Tensor) -> Tensor:
+    """Whether each of the numbers is in an ordered sequence; many numbers need not be sorted for it."""
+    if not len(ordered):
+        return torch.zeros_like(numbers, dtype=torch.bool)
+    return ordered[torch.searchsorted(ordered, numbers).clamp_max(len(ordered) - 1)] == numbers
+
+
+def _listed(numbers: Tensor) -> str:
+    shown = ", ".join(str(number) for number in numbers[:5].tolist())
+    return shown + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")

@@ -1,0 +1,98 @@
+"""The base class of engines: what an index needs of whatever searches its items."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+from torch import Tensor
+
+from bregnet._core.state import Tensors
+from bregnet.retrieval.items import Found, Gallery
+
+
+class Settings(NamedTuple):
+    """Parameters of an index that engines may look at: `nprobe` when they search, the others when they are built."""
+
+    kind: str = "flat"
+    n_cells: int | None = None
+    nprobe: int = 8
+    random_state: int | None = None
+
+
+class Engine(ABC):
+    """What searches the items of a gallery.
+
+    An engine never changes, for other threads may be searching: `extend` and `keep` return another one. Those of an
+    index are registered by its `kind` in ``bregnet/retrieval/engines.py``.
+
+    Attributes
+    ----------
+    name : str
+        How items are searched, which is the `method` of an index.
+    cpu_only : bool
+        Whether items must be on the CPU.
+    seeded : bool
+        Whether building it draws random numbers, so that one of no `random_state` cannot be built again.
+    files : tuple of str
+        What `state` writes to the folder of an index, beside the tensors.
+    gallery : Gallery
+        The items.
+    """
+
+    name: ClassVar[str]
+    cpu_only: ClassVar[bool] = False
+    seeded: ClassVar[bool] = False
+    files: ClassVar[tuple[str, ...]] = ()
+    gallery: Gallery
+
+    @classmethod
+    def suits(cls, gallery: Gallery) -> bool:
+        """Whether it can search these items, and well."""
+        return True
+
+    @classmethod
+    @abstractmethod
+    def build(cls, gallery: Gallery, settings: Settings) -> Self:
+        """The engine for these items."""
+
+    @abstractmethod
+    def search(self, points: Tensor, k: int, settings: Settings) -> Found:
+        """The k nearest items of each query, (m, k), in order."""
+
+    @abstractmethod
+    def within(self, points: Tensor, radii: Tensor, settings: Settings) -> list[Found]:
+        """Items at most as far as the radius of each query, (m,), in order."""
+
+    @abstractmethod
+    def extend(self, gallery: Gallery) -> Self:
+        """With the items that the gallery has more than before, which come last."""
+
+    @abstractmethod
+    def keep(self, gallery: Gallery, rows: Tensor) -> Self:
+        """With some of the rows, which are the gallery now."""
+
+    @abstractmethod
+    def state(self, name: str, tensors: Tensors, folder: Path | None) -> dict[str, Any]:
+        """What to write of it: tensors by names that begin with `name`, files, and values that JSON can hold.
+
+        Built again, an engine may round otherwise where items came and went since it was built. Files that can be
+        memory-mapped go to the folder, where there is one.
+        """
+
+    @classmethod
+    @abstractmethod
+    def from_state(
+        cls, name: str, state: dict[str, Any], gallery: Gallery, tensors: Tensors, folder: Path | None
+    ) -> Self:
+        """The engine that `state` described; errors where it does not fit the items."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Memory beside that of the gallery."""
+
+    @abstractmethod
+    def batch_size(self, k: int) -> int:
+        """How many queries to give to `search` at once."""
