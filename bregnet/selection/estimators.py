@@ -17,8 +17,8 @@ from bregnet._core.arrays import Array, to_numpy
 from bregnet.divergences import Generator
 from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
 from bregnet.learners.base import SolverEstimator
-from bregnet.learners.pbdl import LearnedPairs
 from bregnet.learners.regressors import FunctionRegressor
+from bregnet.learners.similarity import LearnedPairs
 from bregnet.metrics import mean_average_precision, retrieval_auc
 from bregnet.retrieval import BregmanKNeighborsClassifier
 from bregnet.selection.base import SearchCV, fitted_as
