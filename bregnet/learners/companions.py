@@ -1,4 +1,4 @@
-"""Linear metrics that a learned divergence can carry along."""
+"""A quadratic generator added to the learned one: the parameter `companion` of PBDL."""
 
 from __future__ import annotations
 
@@ -9,10 +9,36 @@ from sklearn.covariance import ledoit_wolf
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
-from bregnet.divergences import Quadratic
+from bregnet._core import validation as check
+from bregnet.divergences import Generator, Quadratic
+from bregnet.learners.supervision import Supervision
 from bregnet.solver.margins import MARGIN
+from bregnet.solver.points import Standardisation
 
-KINDS = ("within", "nca")
+
+def companion_for(
+    given: str | Generator | None,
+    weight: float,
+    features: np.ndarray,
+    units: Standardisation,
+    supervision: Supervision,
+    random_state: int | np.random.RandomState | None,
+) -> Generator | None:
+    """What the parameters `companion` and `companion_weight` of PBDL add to the learned function of these features."""
+    weight = check.at_least_zero("companion_weight", weight)
+    if given is None:
+        return None
+    features = np.asarray(features, dtype=np.float64)  # a companion is learned in memory
+    if isinstance(given, Generator):
+        known, n_features = given.n_features, features.shape[1]
+        if known not in (None, n_features):
+            raise ValueError(f"companion must be for the {n_features} features of X, got one for {known}")
+        given._points("X", features, tangent=True)  # in its domain?
+        return weight * given
+    pairs, classes = supervision.known, supervision.classes
+    rows = np.stack([pairs.tangents, pairs.points], axis=1)
+    points = units.points(features)
+    return weight * companion_generator(given, points, units.unit, rows, pairs.similar, classes, random_state)
 
 
 def companion_generator(
@@ -53,7 +79,7 @@ def companion_generator(
     >>> g([[3.0]])  # the dissimilar pair is 2 apart
     array([2.])
     """
-    if not isinstance(kind, str) or kind not in KINDS:
+    if not isinstance(kind, str) or kind not in ("within", "nca"):
         raise ValueError(f"companion must be None, 'within', 'nca' or a Generator, got {kind!r}")
     if kind == "nca" and classes is None:
         raise ValueError("companion='nca' needs class labels: use fit, or another companion")

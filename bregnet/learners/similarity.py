@@ -110,7 +110,7 @@ class LearnedPairs(BaseEstimator):
             The pairs, row by row.
         similar : array of shape (n_pairs,), bool
         strategy : {"accuracy", "balanced_accuracy", "true_positive_rate", "false_positive_rate"}
-            Tell most pairs right; tell most of both kinds right; find at least `rate` of the similar pairs with as
+            Classify most pairs correctly; most of both kinds; find at least `rate` of the similar pairs with as
             few others as possible; let at most `rate` of the dissimilar pairs through and find as many similar ones
             as possible.
         rate : float, default=None

@@ -9,34 +9,52 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import get_scorer
 from sklearn.utils import Tags
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
-from bregnet.divergences import Generator
+from bregnet.divergences import BregmanDivergence, Generator
 from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
 from bregnet.learners.base import SolverEstimator
 from bregnet.learners.regressors import FunctionRegressor
 from bregnet.learners.similarity import LearnedPairs
 from bregnet.metrics import mean_average_precision, retrieval_auc
 from bregnet.retrieval import BregmanKNeighborsClassifier
-from bregnet.selection.base import SearchCV, fitted_as
-from bregnet.selection.members import Member, drawn, weighted
-from bregnet.selection.path import Split, side_by_side
+from bregnet.selection.base import SearchCV
+from bregnet.selection.folds import Split, fold_function
+from bregnet.selection.members import Member, drawn, mean_function, weighted
+from bregnet.selection.search import side_by_side
+
+
+class _Predictor(RegressorMixin, BaseEstimator):
+    """A function as a regressor, for the scorers of scikit-learn."""
+
+    def __init__(self, function: Any, bounds: tuple[float, float] | None = None) -> None:
+        self.function = function
+        self.bounds = bounds
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Its values, within the bounds if there are any."""
+        values = self.function(X)
+        return values if self.bounds is None else values.clip(*self.bounds)
 
 
 @dataclass(frozen=True)
-class _Predictions:
-    """Scores of a regressor by a scorer of scikit-learn."""
+class _PredictionScore:
+    """Scores of a function by a scorer of scikit-learn."""
 
     scorer: Callable[[Any, np.ndarray, np.ndarray], float]
+    clip: bool
     X: np.ndarray
     y: np.ndarray
 
-    def __call__(self, seen: Any, split: Split) -> float:
+    def __call__(self, function: Any, split: Split) -> float:
+        seen = self.y[split.train]
+        model = _Predictor(function, (float(seen.min()), float(seen.max())) if self.clip else None)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # huge targets: no score, and no noise
-            score = self.scorer(seen, self.X[split.test], self.y[split.test])
+            score = self.scorer(model, self.X[split.test], self.y[split.test])
         if not isinstance(score, Real):
             raise TypeError(f"scoring must give a number, got {score!r}")
         return float(score) if np.isfinite(score) else np.nan
@@ -97,7 +115,8 @@ class _RegressorCV(FunctionRegressor, SearchCV):
         n_rows, n_features = X.shape
         n_members = check.integer_at_least("n_estimators", self.n_estimators, 1)
         n_columns = check.number_of_features("max_features", self.max_features, n_features)
-        if n_columns == n_features and (n_members == 1 or estimator._has_own_pieces(n_rows)):
+        own_pieces = not isinstance(estimator.n_pieces, Integral) and estimator._piece_count(n_rows) == n_rows
+        if n_columns == n_features and (n_members == 1 or own_pieces):
             return (Member(),)  # with a piece per point and all features, several would be the same
         if n_columns < n_features:
             check.monotone_signs(getattr(self, "monotone", None), n_features)
@@ -109,7 +128,8 @@ class _RegressorCV(FunctionRegressor, SearchCV):
         return self.scoring not in (None, "r2")
 
     def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
-        return _Predictions(get_scorer("r2" if self.scoring is None else self.scoring), X, y)
+        scorer = get_scorer("r2" if self.scoring is None else self.scoring)
+        return _PredictionScore(scorer, check.boolean("clip", self.clip), X, y)
 
     @check.all_or_nothing
     def fit(self, X: Array, y: Array, groups: Array | None = None) -> Any:
@@ -130,11 +150,11 @@ class _RegressorCV(FunctionRegressor, SearchCV):
             self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64, y_numeric=True
         )
         ensemble = check.boolean("ensemble", self.ensemble)
-        plan, splits, best, whole = self._choose(features, targets.astype(np.float64), groups)
-        function = whole.function_
+        plan, splits, best, fits = self._choose(features, targets.astype(np.float64), groups)
+        function = mean_function([fit.function_ for fit in fits])
         if ensemble:
-            tasks = [(plan, best, split.train) for split in splits]
-            others = [f.function_ for f in side_by_side(fitted_as, tasks, self.n_jobs)]
+            tasks = [(plan, split.train, best) for split in splits]
+            others = list(side_by_side(fold_function, tasks, self.n_jobs))
             function = weighted([function, *others], [0.5] + [0.5 / len(others)] * len(others))
         self.function_, self.target_range_ = function, self.best_estimator_.target_range_
         return self
@@ -342,7 +362,7 @@ class DCRegressorCV(_RegressorCV):
 
 
 @dataclass(frozen=True)
-class _Retrieval:
+class _RetrievalScore:
     """Scores of a learned divergence: each held-out row is a query against the training rows of its fold."""
 
     kind: str
@@ -350,13 +370,13 @@ class _Retrieval:
     X: np.ndarray
     y: np.ndarray
 
-    def __call__(self, seen: Any, split: Split) -> float:
+    def __call__(self, divergence: BregmanDivergence, split: Split) -> float:
         items, queries = self.X[split.train], self.X[split.test]
         labels, wanted = self.y[split.train], self.y[split.test]
         if self.kind == "accuracy":
-            model = BregmanKNeighborsClassifier(seen.divergence_, min(self.n_neighbors, len(items)))
+            model = BregmanKNeighborsClassifier(divergence, min(self.n_neighbors, len(items)))
             return float(model.fit(items, labels).score(queries, wanted))
-        divergences = np.asarray(seen.divergence_.pairwise(queries, items))
+        divergences = np.asarray(divergence.pairwise(queries, items))
         metric = mean_average_precision if self.kind == "map" else retrieval_auc
         return metric(divergences, wanted[:, None] == labels)
 
@@ -482,7 +502,7 @@ class PBDLCV(LearnedPairs, SearchCV):
 
     def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
         kind = check.one_of("scoring", self.scoring, ("map", "accuracy", "auc"))
-        return _Retrieval(kind, check.integer_at_least("n_neighbors", self.n_neighbors, 1), X, y)
+        return _RetrievalScore(kind, check.integer_at_least("n_neighbors", self.n_neighbors, 1), X, y)
 
     @check.all_or_nothing
     def fit(self, X: Array, y: Array, groups: Array | None = None) -> PBDLCV:
@@ -518,9 +538,11 @@ class PBDLCV(LearnedPairs, SearchCV):
         self.classes_ = best.classes_
         return self
 
-    def _check_split(self, split: Split, y: np.ndarray, number: int) -> None:
-        known = np.unique(y[split.train])
-        if len(known) < 2:
-            raise ValueError(f"cv must leave at least 2 classes in the training part, got {known} in fold {number}")
-        if not np.isin(y[split.test], known).any():
-            raise ValueError(f"cv must leave a class of the test part in the training part, got none in fold {number}")
+    def _check_splits(self, splits: Sequence[Split], y: np.ndarray) -> None:
+        for number, (train, test) in enumerate(splits):
+            known = np.unique(y[train])
+            if len(known) < 2:
+                raise ValueError(f"cv must leave at least 2 classes in the training part, got {known} in fold {number}")
+            if not np.isin(y[test], known).any():
+                found = f"got none in fold {number}"
+                raise ValueError(f"cv must leave a class of the test part in the training part, {found}")
