@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
@@ -39,6 +39,11 @@ from bregnet.solver.problem import Problem
 from bregnet.solver.result import Check, Result
 from bregnet.solver.solve import solve
 from bregnet.solver.storage import collected
+
+
+def store_parameters(estimator: BaseEstimator, given: Mapping[str, Any]) -> None:
+    """Store the parameters of a constructor, given by its ``locals()``, as attributes of the same names, unchanged."""
+    vars(estimator).update({name: value for name, value in given.items() if name not in ("self", "__class__")})
 
 
 class Monitor:
@@ -94,14 +99,8 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
         """Fit to rows and their targets or labels."""
 
     @abstractmethod
-    def _fit(
-        self,
-        features: np.ndarray,
-        targets: np.ndarray,
-        units: Standardisation | None = None,
-        monitor: Monitor | None = None,
-    ) -> Any:
-        """Fit to checked rows, in given units if any."""
+    def _fit(self, features: np.ndarray, targets: np.ndarray, monitor: Monitor | None = None) -> Any:
+        """Fit to checked rows."""
 
     @abstractmethod
     def _need(self, n: int, n_features: int, n_pieces: int, ranks: Ranks) -> MemoryNeed:
@@ -190,15 +189,15 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
             raise ValueError("partial_fit must run in one process, got several that share the points")
         if checkpoints.checked(self.checkpoint) is not None:
             raise ValueError("checkpoint must be None for partial_fit, whose rows change")
-        if self._seen is None:
-            self._warm, rows = None, SeenRows(features, targets, self._units(features, targets))
+        if self._seen is not None:
+            targets = np.concatenate([self._seen.targets, check.same_kind("y", targets, self._seen.targets)])
+            features = np.concatenate([self._seen.features, features])
+        fresh = Standardisation.of(features, targets if self._predicts else None)
+        if self._seen is None or not self._seen.units.serves(fresh):
+            self._warm, self._seen = None, SeenRows(features, targets, fresh)
         else:
-            rows = self._seen.with_more(features, targets)
-            fresh = self._units(rows.features, rows.targets)
-            if not rows.units.serves(fresh):
-                self._warm, rows.units = None, fresh
-        self._seen = rows
-        return self._fit(rows.features, rows.targets, rows.units)
+            self._seen = SeenRows(features, targets, self._seen.units)
+        return self._fit(features, targets)
 
     @check.all_or_nothing
     def _fit_monitored(self, X: Array, y: Array, monitor: Monitor) -> Any:
@@ -212,9 +211,9 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
         features, targets = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), **checks)
         return features, targets.astype(np.float64) if self._predicts else targets
 
-    def _units(self, features: np.ndarray, targets: np.ndarray) -> Standardisation:
-        """The units of a fit to these rows."""
-        return Standardisation.of(features, targets if self._predicts else None)
+    def _units(self, features: np.ndarray, targets: np.ndarray | None = None) -> Standardisation:
+        """The units of a fit: those that `partial_fit` goes on with, or else those of the rows."""
+        return Standardisation.of(features, targets) if self._seen is None else self._seen.units
 
     def _options(self, n_rows: int) -> Options:
         """Parameters of the loop; those that all learners have are checked."""

@@ -1,4 +1,4 @@
-"""A threshold on divergences that tells similar from dissimilar pairs."""
+"""A threshold on divergences: pairs up to it count as similar."""
 
 from __future__ import annotations
 
@@ -40,31 +40,10 @@ def _double(rows: np.ndarray) -> np.ndarray:
 def similarity_threshold(
     distances: np.ndarray, similar: np.ndarray, strategy: str = "accuracy", rate: float | None = None
 ) -> float:
-    """The threshold up to which pairs count as similar.
+    """The threshold up to which pairs count as similar, best by a strategy of :meth:`bregnet.PBDL.calibrate`.
 
-    Parameters
-    ----------
-    distances : ndarray of shape (n_pairs,)
-    similar : ndarray of shape (n_pairs,), bool
-    strategy : {"accuracy", "balanced_accuracy", "true_positive_rate", "false_positive_rate"}
-        What is best: most pairs classified correctly; most of both kinds; at least `rate` of the similar pairs found,
-        with as few others as possible; or at most `rate` of the dissimilar pairs let through, with as many similar
-        ones as possible.
-    rate : float or None
-        Between 0 and 1, for the last two.
-
-    Returns
-    -------
-    threshold : float
-        Midway between two distances, or as near to it as numbers get; plus or minus infinity where everything or
-        nothing counts as similar.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bregnet.learners.calibration import similarity_threshold
-    >>> similarity_threshold(np.array([0.1, 0.2, 0.9, 1.0]), np.array([True, True, False, False]))
-    0.55
+    Midway between two distances, or as near to it as numbers get; plus or minus infinity where everything or nothing
+    counts as similar.
     """
     known = ("accuracy", "balanced_accuracy", "true_positive_rate", "false_positive_rate")
     check.one_of("strategy", strategy, known)

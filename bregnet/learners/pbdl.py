@@ -16,7 +16,7 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
 from bregnet.distributed import Ranks, current
 from bregnet.divergences import BregmanDivergence, Generator, MaxAffine
-from bregnet.learners.base import Monitor, SolverEstimator
+from bregnet.learners.base import Monitor, SolverEstimator, store_parameters
 from bregnet.learners.calibration import similarity_threshold
 from bregnet.learners.companions import companion_for
 from bregnet.learners.similarity import LearnedPairs
@@ -145,6 +145,11 @@ class PBDL(LearnedPairs, SolverEstimator):
     array([ True, False])
     """
 
+    balanced: bool
+    temperature: float
+    strictness: float
+    companion: str | Generator | None
+    companion_weight: float
     function_: MaxAffine
 
     _predicts = False
@@ -172,22 +177,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         callback: Callable[[Check], bool | None] | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        self.alpha = alpha
-        self.n_pieces = n_pieces
-        self.balanced = balanced
-        self.temperature = temperature
-        self.strictness = strictness
-        self.companion = companion
-        self.companion_weight = companion_weight
-        self.standardize = standardize
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.checkpoint = checkpoint
-        self.device = device
-        self.verbose = verbose
-        self.callback = callback
-        self.random_state = random_state
+        store_parameters(self, locals())
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -220,16 +210,10 @@ class PBDL(LearnedPairs, SolverEstimator):
         self._seen = None
         return self._fit(features, labels)
 
-    def _fit(
-        self,
-        features: np.ndarray,
-        labels: np.ndarray,
-        units: Standardisation | None = None,
-        monitor: Monitor | None = None,
-    ) -> PBDL:
+    def _fit(self, features: np.ndarray, labels: np.ndarray, monitor: Monitor | None = None) -> PBDL:
         seed = self._seed()
         supervision = Labels(labels, balanced=self.balanced, random_state=seed)
-        self._learn(features, supervision, seed, units, monitor)
+        self._learn(features, supervision, seed, monitor)
         self.classes_ = supervision.names
         return self
 
@@ -299,14 +283,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         here = share.stop - share.start
         return all_pairs_need(here, n_features, n_pieces, fine=self._fine, own_piece=n_pieces >= here)
 
-    def _learn(
-        self,
-        features: np.ndarray,
-        supervision: Supervision,
-        seed: Any,
-        units: Standardisation | None = None,
-        monitor: Monitor | None = None,
-    ) -> PBDL:
+    def _learn(self, features: np.ndarray, supervision: Supervision, seed: Any, monitor: Monitor | None = None) -> PBDL:
         """Validate the parameters, build the program, solve it, store what was learned."""
         options = self._options(len(features))
         temperature = check.at_least_zero("temperature", self.temperature)
@@ -314,7 +291,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         if current().size > 1 and supervision.classes is None:
             raise ValueError("pairs and triplets must be learned by one process, got several that share the points")
 
-        units = units or Standardisation.of(features)
+        units = self._units(features)
         scale = units.unit if self.standardize else np.ones_like(units.unit)
         merged, classes = supervision.arranged(merge_duplicates(features, units.points))
         points = self._points(features, units, merged)

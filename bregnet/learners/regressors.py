@@ -18,7 +18,7 @@ from bregnet._core.arrays import Array, to_numpy, to_torch
 from bregnet._core.validation import sample_weights
 from bregnet.distributed import Ranks, current
 from bregnet.divergences import DifferenceOfConvex, MaxAffine
-from bregnet.learners.base import Monitor, SolverEstimator
+from bregnet.learners.base import Monitor, SolverEstimator, store_parameters
 from bregnet.solver.checkpoints import Checkpoint
 from bregnet.solver.partition import merge_duplicates
 from bregnet.solver.penalty import Penalty
@@ -93,43 +93,13 @@ class FunctionRegressor(RegressorMixin, BaseEstimator):
 class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
     """What the two regressors share: validate, build the problem, solve, store, warn."""
 
-    def __init__(
-        self,
-        alpha: float = 1e-2,
-        *,
-        n_pieces: int | str | None = "auto",
-        temperature: float = 0.0,
-        clip: bool = False,
-        standardize: bool = True,
-        tol: float = 1e-2,
-        max_iter: int = 5000,
-        warm_start: bool = False,
-        checkpoint: str | os.PathLike | Checkpoint | None = None,
-        device: str | torch.device = "auto",
-        verbose: int = 0,
-        callback: Callable[[Check], bool | None] | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.alpha = alpha
-        self.n_pieces = n_pieces
-        self.temperature = temperature
-        self.clip = clip
-        self.standardize = standardize
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.checkpoint = checkpoint
-        self.device = device
-        self.verbose = verbose
-        self.callback = callback
-        self.random_state = random_state
-
+    temperature: float
+    monotone: Any = None
     _predicts = True
     _own_piece_points = 20_000
     _auto_cells = 1000
     _shares_points = False
     _signs: tuple[int, ...]  # of the convex functions that the fitted one is made of
-    monotone: Any = None
 
     def _need(self, n: int, n_features: int, n_pieces: int, ranks: Ranks) -> MemoryNeed:
         n_sets = len(self._signs)
@@ -159,20 +129,14 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         self._seen = None
         return self._fit(features, targets)
 
-    def _fit(
-        self,
-        features: np.ndarray,
-        targets: np.ndarray,
-        units: Standardisation | None = None,
-        monitor: Monitor | None = None,
-    ) -> Any:
+    def _fit(self, features: np.ndarray, targets: np.ndarray, monitor: Monitor | None = None) -> Any:
         """Validate the parameters, build the program, solve it, store the function."""
         options = self._options(len(features))
         temperature = check.at_least_zero("temperature", self.temperature)
         signs = check.monotone_signs(self.monotone, features.shape[1])
         check.boolean("clip", self.clip)
 
-        units = units or self._units(features, targets)
+        units = self._units(features, targets)
         merged = merge_duplicates(features, units.points)
         points = self._points(features, units, merged)
         slope_signs = None if signs is None else torch.as_tensor(signs, device=points.device)
@@ -325,6 +289,8 @@ class ConvexRegressor(_MaxAffineRegressor):
     True
     """
 
+    _signs = (1,)
+
     def __init__(
         self,
         alpha: float = 1e-2,
@@ -343,24 +309,7 @@ class ConvexRegressor(_MaxAffineRegressor):
         callback: Callable[[Check], bool | None] | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        super().__init__(
-            alpha,
-            n_pieces=n_pieces,
-            temperature=temperature,
-            clip=clip,
-            standardize=standardize,
-            tol=tol,
-            max_iter=max_iter,
-            warm_start=warm_start,
-            checkpoint=checkpoint,
-            device=device,
-            verbose=verbose,
-            callback=callback,
-            random_state=random_state,
-        )
-        self.monotone = monotone
-
-    _signs = (1,)
+        store_parameters(self, locals())
 
 
 class DCRegressor(_MaxAffineRegressor):
@@ -432,3 +381,22 @@ class DCRegressor(_MaxAffineRegressor):
     """
 
     _signs = (1, -1)
+
+    def __init__(
+        self,
+        alpha: float = 1e-2,
+        *,
+        n_pieces: int | str | None = "auto",
+        temperature: float = 0.0,
+        clip: bool = False,
+        standardize: bool = True,
+        tol: float = 1e-2,
+        max_iter: int = 5000,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike | Checkpoint | None = None,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+        callback: Callable[[Check], bool | None] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        store_parameters(self, locals())

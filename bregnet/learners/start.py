@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from bregnet._core import validation as check
 from bregnet.distributed import current
 from bregnet.solver import checkpoints
 from bregnet.solver.geometry import Geometry
@@ -70,18 +69,12 @@ def _keep_classes_apart(before: Geometry, points: Tensor, cells: Tensor, place: 
             cells[here] = theirs[nearest_cells(before, points[here, :-1], theirs)]
 
 
-@dataclass
-class SeenRows:
-    """The rows that `partial_fit` was given so far."""
+class SeenRows(NamedTuple):
+    """The rows that `partial_fit` was given so far, and their units; others would be other coordinates of the state."""
 
     features: np.ndarray
     targets: np.ndarray
     units: Standardisation
-
-    def with_more(self, features: np.ndarray, targets: np.ndarray) -> SeenRows:
-        """All rows; the units stay, or the state would be for other coordinates."""
-        targets = np.concatenate([self.targets, check.same_kind("y", targets, self.targets)])
-        return SeenRows(np.concatenate([self.features, features]), targets, self.units)
 
 
 def starting_geometry(
@@ -95,22 +88,9 @@ def starting_geometry(
     same_points: bool,
     more_points: bool,
 ) -> tuple[Geometry, Any]:
-    """Points cut into cells, and the state of an earlier fit where it applies.
+    """Points cut into `n_pieces` cells, inside `classes` if any, and the state of an earlier fit where it applies.
 
-    Parameters
-    ----------
-    points : Points
-    n_pieces : int
-    seed : int, RandomState or None
-        Of the cells.
-    classes : ndarray of shape (n_points,) or None
-        Within which to cut.
-    cells : Tensor or None
-        Those of a checkpoint.
-    warm : WarmStart or None
-        An earlier fit.
-    same_points, more_points : bool
-        Whether to go on from it where it is for these points, or for some of them.
+    A checkpoint may have the cells. The earlier fit `warm` may be for the same points, or for some of more points.
     """
     there, ranks = points.lifted(), points.ranks
     if same_points and not ranks.any(warm is None or not warm.fits(there, n_pieces)):
@@ -157,17 +137,9 @@ def stored_cells(
 
 
 def require_room(name: str, points: Points, n_pieces: int, need: Callable[[int], MemoryNeed], *, verbose: bool) -> None:
-    """Refuse a fit that cannot be shared or does not fit into memory, and say what it takes.
+    """Refuse a fit that cannot be shared or does not fit into memory, and say what the estimator `name` takes.
 
-    Parameters
-    ----------
-    name : str
-        Of the estimator.
-    points : Points
-    n_pieces : int
-    need : callable
-        From a number of pieces to what a fit takes.
-    verbose : bool
+    `need` goes from a number of pieces to what a fit takes.
     """
     n, ranks = len(points), current()
     if ranks.size > n:

@@ -84,7 +84,7 @@ class Labels(Supervision):
 
     def loss(self, geometry: Geometry, points: Points) -> bregman.Labels:
         """All pairs count."""
-        histograms, sizes = class_histograms(self.classes, points.merged.inverse, len(points))
+        histograms, sizes = class_histograms(points.merged, self.classes)
         ends, share = np.cumsum(sizes), points.share
         here = (np.minimum(ends, share.stop) - np.maximum(ends - sizes, share.start)).clip(0)  # of each group
         there, sizes_here = (torch.as_tensor(part[here > 0], device=points.device) for part in (histograms, here))
@@ -237,23 +237,15 @@ def _group_numbers(merged: Merged, classes: np.ndarray) -> np.ndarray:
     return groups
 
 
-def class_histograms(classes: np.ndarray, place: np.ndarray, n_points: int) -> tuple[np.ndarray, np.ndarray]:
-    """The classes at a point of each group (G, C), and the points in each group (G,), in the points' order."""
-    found = ClassCounts.from_rows(classes, place)
-    firsts = np.searchsorted(found.points, np.arange(n_points + 1))
-    # points of a group have the same list of classes and counts
-    lengths = np.diff(firsts)
-    same = np.append(False, lengths[1:] == lengths[:-1])
-    for offset in range(int(lengths.max())):
-        longer = np.flatnonzero(same & (lengths > offset))
-        at, before = firsts[longer] + offset, firsts[longer - 1] + offset
-        alike = (found.classes[at] == found.classes[before]) & (found.counts[at] == found.counts[before])
-        same[longer] = alike
-    starts = np.flatnonzero(~same)
+def class_histograms(merged: Merged, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The classes at a point of each group (G, C), and the points in each group (G,), which lie together."""
+    found, n_points = ClassCounts.from_rows(classes, merged.inverse), len(merged.first)
+    starts = np.flatnonzero(np.diff(_group_numbers(merged, classes), prepend=-1))
     histograms = np.zeros((len(starts), int(classes.max()) + 1))
-    for row, start in enumerate(starts):
-        part = slice(firsts[start], firsts[start + 1])
-        histograms[row, found.classes[part]] = found.counts[part]
+    group = np.full(n_points, -1)
+    group[starts] = np.arange(len(starts))
+    first = group[found.points] >= 0
+    histograms[group[found.points[first]], found.classes[first]] = found.counts[first]
     return histograms, np.diff(np.append(starts, n_points))
 
 

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from bregnet._core import validation as check
-from bregnet._core.arrays import Array
+from bregnet._core.arrays import Array, to_numpy
 from bregnet._core.notebook import EstimatorCard
 from bregnet.learners.base import SolverEstimator
 from bregnet.selection.folds import Plan, Split, checked_splits, fitted_members
@@ -48,7 +48,7 @@ class SearchCV(EstimatorCard, BaseEstimator, ABC):
     random_state: int | np.random.RandomState | None
 
     _searched: ClassVar[type[SolverEstimator]]
-    _classes = False
+    _classes = False  # whether targets are class labels
     _relative = False  # whether scores are in units of their own
 
     @abstractmethod
@@ -90,21 +90,41 @@ class SearchCV(EstimatorCard, BaseEstimator, ABC):
             verbose=check.verbosity(self.verbose),
         )
 
-    def _check_splits(self, splits: Sequence[Split], y: np.ndarray) -> None:
-        """Raise an error where a fold cannot be scored."""
+    @check.all_or_nothing
+    def fit(self, X: Array, y: Array, groups: Array | None = None) -> Any:
+        """Choose alpha and temperature by cross-validation, then fit all rows with them.
 
-    def _choose(self, X: np.ndarray, y: np.ndarray, groups: Array | None) -> tuple[Plan, list[Split], Row, list[Any]]:
-        """Search, fit all rows with the best, and store what was found; the last are the fits, largest gap first."""
-        plan, search = self._plan(X, y), self._search()
-        check.pieces(plan.estimator.n_pieces, len(X))
-        splits = checked_splits(self.cv, X, y, groups, classifier=self._classes)
-        self._check_splits(splits, y)
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+            Targets, or class labels.
+        groups : array of shape (n_samples,), default=None
+            For a splitter that needs them, such as ``GroupKFold`` or ``StratifiedGroupKFold``.
+
+        Returns
+        -------
+        self : estimator
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> from bregnet import PBDLCV
+        >>> X, y = load_wine(return_X_y=True)
+        >>> PBDLCV([0.01], cv=3, temperatures=[0.0, 0.3], n_pieces=10).fit(X, y).alpha_
+        0.01
+        """
+        features, targets = self._validated(X, y)
+        plan, search = self._plan(features, targets), self._search()
+        splits = checked_splits(self.cv, features, targets, groups, classifier=self._classes)
+        if self._classes:
+            _require_classes(splits, targets)
 
         rows = search.run(plan, splits)
         best = best_row(rows, search.one_standard_error)
         if np.isnan(best.mean):
             raise ValueError("scoring must give a number for some alpha in all folds of cv, got nan for every one")
-        tasks = [(plan, np.arange(len(X)), best, [member]) for member in plan.members]
+        tasks = [(plan, np.arange(len(features)), best, [member]) for member in plan.members]
         found = side_by_side(partial(fitted_members, certify=True), tasks, search.n_jobs)
         fits = sorted((fit for each in found for fit in each), key=lambda fit: -fit.gap_)
 
@@ -118,8 +138,24 @@ class SearchCV(EstimatorCard, BaseEstimator, ABC):
         self.n_fits_ = len(splits) * len({row.alpha for row in rows}) * len(plan.members)
         self.result_, self.gap_, self.n_iter_ = estimator.result_, estimator.gap_, estimator.n_iter_
         self.feature_bounds_ = np.mean([fit.feature_bounds_ for fit in fits], axis=0)
+        self._store_learned(plan, splits, best, fits)
         self._warn(rows, best)
-        return plan, splits, best, fits
+        return self
+
+    @abstractmethod
+    def _store_learned(self, plan: Plan, splits: Sequence[Split], best: Row, fits: Sequence[Any]) -> None:
+        """Store the function, or the divergence, of the fits to all rows, which come by descending gap."""
+
+    def _validated(self, X: Array, y: Array) -> tuple[np.ndarray, np.ndarray]:
+        checks = {"dtype": np.float64, "y_numeric": not self._classes}
+        features, targets = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), **checks)
+        check.pieces(self.get_params(deep=False)["n_pieces"], len(features))
+        if not self._classes:
+            return features, targets.astype(np.float64)
+        check.class_labels(targets)
+        if len(np.unique(targets)) < 2:
+            raise ValueError("y must have at least 2 classes, got 1 class")
+        return features, targets
 
     def _warn(self, rows: Sequence[Row], best: Row) -> None:
         """Warn the caller of `fit` where something did not go well."""
@@ -133,6 +169,16 @@ class SearchCV(EstimatorCard, BaseEstimator, ABC):
         elif not (estimator.result_.converged or estimator.result_.stopped):
             message = f"{name}: the fit with the best alpha {estimator.result_.status}; raise max_iter or tol"
             warnings.warn(message, ConvergenceWarning, stacklevel=check.calls_inside() + 1)
+
+
+def _require_classes(splits: Sequence[Split], y: np.ndarray) -> None:
+    """Raise an error where the test part of a fold cannot be a query for its training part."""
+    for number, (train, test) in enumerate(splits):
+        known = np.unique(y[train])
+        if len(known) < 2:
+            raise ValueError(f"cv must leave at least 2 classes in the training part, got {known} in fold {number}")
+        if not np.isin(y[test], known).any():
+            raise ValueError(f"cv must leave a class of the test part in the training part, got none in fold {number}")
 
 
 def results_table(rows: Sequence[Row]) -> dict[str, Any]:

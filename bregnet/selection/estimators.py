@@ -14,18 +14,17 @@ from sklearn.metrics import get_scorer
 from sklearn.utils import Tags
 
 from bregnet._core import validation as check
-from bregnet._core.arrays import Array, to_numpy
 from bregnet.divergences import BregmanDivergence, Generator
 from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
-from bregnet.learners.base import SolverEstimator
+from bregnet.learners.base import SolverEstimator, store_parameters
 from bregnet.learners.regressors import FunctionRegressor
 from bregnet.learners.similarity import LearnedPairs
 from bregnet.metrics import mean_average_precision, retrieval_auc
 from bregnet.retrieval import BregmanKNeighborsClassifier
 from bregnet.selection.base import SearchCV
-from bregnet.selection.folds import Split, fold_function
+from bregnet.selection.folds import Plan, Split, fold_function
 from bregnet.selection.members import Member, drawn, mean_function, weighted
-from bregnet.selection.search import side_by_side
+from bregnet.selection.search import Row, side_by_side
 
 
 class _Predictor(RegressorMixin, BaseEstimator):
@@ -68,51 +67,9 @@ class _RegressorCV(FunctionRegressor, SearchCV):
     n_estimators: int
     max_features: float | int
 
-    def __init__(
-        self,
-        alphas: Sequence[float] | None = None,
-        *,
-        cv: Any = None,
-        refinements: int = 2,
-        temperatures: Sequence[float] = (0.0, 0.1),
-        scoring: Any = None,
-        early_stopping: bool = True,
-        one_standard_error: bool = False,
-        ensemble: bool = False,
-        n_estimators: int = 1,
-        max_features: float | int = 1.0,
-        n_jobs: int | None = None,
-        n_pieces: int | str | None = "auto",
-        clip: bool = False,
-        standardize: bool = True,
-        tol: float = 1e-2,
-        max_iter: int = 5000,
-        device: str | torch.device = "auto",
-        verbose: int = 0,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.alphas = alphas
-        self.cv = cv
-        self.refinements = refinements
-        self.temperatures = temperatures
-        self.scoring = scoring
-        self.early_stopping = early_stopping
-        self.one_standard_error = one_standard_error
-        self.ensemble = ensemble
-        self.n_estimators = n_estimators
-        self.max_features = max_features
-        self.n_jobs = n_jobs
-        self.n_pieces = n_pieces
-        self.clip = clip
-        self.standardize = standardize
-        self.tol = tol
-        self.max_iter = max_iter
-        self.device = device
-        self.verbose = verbose
-        self.random_state = random_state
-
     def _members(self, estimator: SolverEstimator, X: np.ndarray) -> tuple[Member, ...]:
         n_rows, n_features = X.shape
+        check.boolean("ensemble", self.ensemble)
         n_members = check.integer_at_least("n_estimators", self.n_estimators, 1)
         n_columns = check.number_of_features("max_features", self.max_features, n_features)
         own_pieces = not isinstance(estimator.n_pieces, Integral) and estimator._piece_count(n_rows) == n_rows
@@ -131,33 +88,13 @@ class _RegressorCV(FunctionRegressor, SearchCV):
         scorer = get_scorer("r2" if self.scoring is None else self.scoring)
         return _PredictionScore(scorer, check.boolean("clip", self.clip), X, y)
 
-    @check.all_or_nothing
-    def fit(self, X: Array, y: Array, groups: Array | None = None) -> Any:
-        """Choose alpha and temperature, then fit all rows with them.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
-        groups : array of shape (n_samples,), default=None
-            For a splitter that needs them, such as ``GroupKFold``.
-
-        Returns
-        -------
-        self : estimator
-        """
-        features, targets = check.validate_data(
-            self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64, y_numeric=True
-        )
-        ensemble = check.boolean("ensemble", self.ensemble)
-        plan, splits, best, fits = self._choose(features, targets.astype(np.float64), groups)
+    def _store_learned(self, plan: Plan, splits: Sequence[Split], best: Row, fits: Sequence[Any]) -> None:
         function = mean_function([fit.function_ for fit in fits])
-        if ensemble:
+        if self.ensemble:
             tasks = [(plan, split.train, best) for split in splits]
             others = list(side_by_side(fold_function, tasks, self.n_jobs))
             function = weighted([function, *others], [0.5] + [0.5 / len(others)] * len(others))
-        self.function_, self.target_range_ = function, self.best_estimator_.target_range_
-        return self
+        self.function_, self.target_range_ = function, fits[0].target_range_
 
 
 class ConvexRegressorCV(_RegressorCV):
@@ -268,28 +205,7 @@ class ConvexRegressorCV(_RegressorCV):
         verbose: int = 0,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        super().__init__(
-            alphas,
-            cv=cv,
-            refinements=refinements,
-            temperatures=temperatures,
-            scoring=scoring,
-            early_stopping=early_stopping,
-            one_standard_error=one_standard_error,
-            ensemble=ensemble,
-            n_estimators=n_estimators,
-            max_features=max_features,
-            n_jobs=n_jobs,
-            n_pieces=n_pieces,
-            clip=clip,
-            standardize=standardize,
-            tol=tol,
-            max_iter=max_iter,
-            device=device,
-            verbose=verbose,
-            random_state=random_state,
-        )
-        self.monotone = monotone
+        store_parameters(self, locals())
 
 
 class DCRegressorCV(_RegressorCV):
@@ -359,6 +275,31 @@ class DCRegressorCV(_RegressorCV):
     """
 
     _searched = DCRegressor
+
+    def __init__(
+        self,
+        alphas: Sequence[float] | None = None,
+        *,
+        cv: Any = None,
+        refinements: int = 2,
+        temperatures: Sequence[float] = (0.0, 0.1),
+        scoring: Any = None,
+        early_stopping: bool = True,
+        one_standard_error: bool = False,
+        ensemble: bool = False,
+        n_estimators: int = 1,
+        max_features: float | int = 1.0,
+        n_jobs: int | None = None,
+        n_pieces: int | str | None = "auto",
+        clip: bool = False,
+        standardize: bool = True,
+        tol: float = 1e-2,
+        max_iter: int = 5000,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        store_parameters(self, locals())
 
 
 @dataclass(frozen=True)
@@ -474,26 +415,7 @@ class PBDLCV(LearnedPairs, SearchCV):
         verbose: int = 0,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        self.alphas = alphas
-        self.cv = cv
-        self.refinements = refinements
-        self.temperatures = temperatures
-        self.scoring = scoring
-        self.n_neighbors = n_neighbors
-        self.early_stopping = early_stopping
-        self.one_standard_error = one_standard_error
-        self.n_jobs = n_jobs
-        self.n_pieces = n_pieces
-        self.balanced = balanced
-        self.strictness = strictness
-        self.companion = companion
-        self.companion_weight = companion_weight
-        self.standardize = standardize
-        self.tol = tol
-        self.max_iter = max_iter
-        self.device = device
-        self.verbose = verbose
-        self.random_state = random_state
+        store_parameters(self, locals())
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -504,45 +426,7 @@ class PBDLCV(LearnedPairs, SearchCV):
         kind = check.one_of("scoring", self.scoring, ("map", "accuracy", "auc"))
         return _RetrievalScore(kind, check.integer_at_least("n_neighbors", self.n_neighbors, 1), X, y)
 
-    @check.all_or_nothing
-    def fit(self, X: Array, y: Array, groups: Array | None = None) -> PBDLCV:
-        """Choose alpha and temperature, then learn from all rows with them.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
-            Class labels.
-        groups : array of shape (n_samples,), default=None
-            For a splitter that needs them, such as ``StratifiedGroupKFold``.
-
-        Returns
-        -------
-        self : PBDLCV
-
-        Examples
-        --------
-        >>> from sklearn.datasets import load_wine
-        >>> from bregnet import PBDLCV
-        >>> X, y = load_wine(return_X_y=True)
-        >>> PBDLCV([0.01], cv=3, temperatures=[0.0, 0.3], n_pieces=10).fit(X, y).alpha_
-        0.01
-        """
-        features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64)
-        check.class_labels(labels)
-        if len(np.unique(labels)) < 2:
-            raise ValueError("y must have at least 2 classes, got 1 class")
-        self._choose(features, labels, groups)
-        best = self.best_estimator_
-        self.function_, self.divergence_, self.threshold_ = best.function_, best.divergence_, best.threshold_
-        self.classes_ = best.classes_
-        return self
-
-    def _check_splits(self, splits: Sequence[Split], y: np.ndarray) -> None:
-        for number, (train, test) in enumerate(splits):
-            known = np.unique(y[train])
-            if len(known) < 2:
-                raise ValueError(f"cv must leave at least 2 classes in the training part, got {known} in fold {number}")
-            if not np.isin(y[test], known).any():
-                found = f"got none in fold {number}"
-                raise ValueError(f"cv must leave a class of the test part in the training part, {found}")
+    def _store_learned(self, plan: Plan, splits: Sequence[Split], best: Row, fits: Sequence[Any]) -> None:
+        (learner,) = fits
+        self.function_, self.divergence_ = learner.function_, learner.divergence_
+        self.threshold_, self.classes_ = learner.threshold_, learner.classes_

@@ -240,8 +240,8 @@ def fitted_members(plan: Plan, rows: np.ndarray, choice: Any, members: Sequence[
             estimator.feature_bounds_ = np.zeros(n_features)
             estimator.feature_bounds_[member.columns] = bounds
             estimator.n_features_in_ = n_features
-            if hasattr(plan.estimator, "monotone"):
-                estimator.monotone = plan.estimator.monotone
+            if getattr(plan.estimator, "monotone", None) is not None:
+                estimator.set_params(monotone=plan.estimator.get_params(deep=False)["monotone"])
         fits.append(estimator)
     return fits
 

@@ -62,7 +62,7 @@ def test_preparing_rows_in_a_file_holds_few_of_them(tmp_path, monkeypatch):
     assert peak < 0.5 * X.nbytes  # torch's memory, where the solver's copy of the points lies, is not traced
 
 
-def test_bad_blocks_are_told():
+def test_bad_blocks_are_refused():
     X, y = np.zeros((4, 2)), np.zeros(4)
     fit = model("ConvexRegressor", n_pieces=2).fit_blocks
     for nothing in ([], [(X[:0], y[:0])]):

@@ -150,7 +150,7 @@ def test_many_classes_need_no_table_of_all_points_and_classes():
     X, classes = rng.standard_normal((40, 2)), rng.integers(0, 9, 40)
     for rows in (X, np.vstack([X[:39], X[:1]])):
         merged = in_groups(merge_duplicates(rows), classes)
-        histograms, sizes = class_histograms(classes, merged.inverse, len(merged.first))
+        histograms, sizes = class_histograms(merged, classes)
         found = np.repeat(histograms, sizes, axis=0)
         for place, row in enumerate(found):
             expected = np.bincount(classes[merged.inverse == place], minlength=classes.max() + 1)
@@ -367,8 +367,8 @@ def test_the_divergence_is_the_sum_of_its_parts(standardize):
         standardize=standardize,
         tol=0.2,
     ).fit(X, y)
-    bowl = np.diag(0.2 / 2 / (X.var(0) if standardize else np.ones(2)))
-    expected = smooth_divergence(model.function_, 0.3, X) + mahalanobis(bowl, X) + 0.7 * mahalanobis(matrix, X)
+    paraboloid = np.diag(0.2 / 2 / (X.var(0) if standardize else np.ones(2)))
+    expected = smooth_divergence(model.function_, 0.3, X) + mahalanobis(paraboloid, X) + 0.7 * mahalanobis(matrix, X)
     np.testing.assert_allclose(model.divergence_.pairwise(X), expected, atol=1e-9)
     plain = PBDL(standardize=standardize, tol=0.2).fit(X, y)
     np.testing.assert_array_equal(plain.function_.slopes, model.function_.slopes)  # only the program is solved
@@ -450,7 +450,7 @@ def balanced_accuracy(near, similar):
 
 @KINDS
 @pytest.mark.parametrize("balanced", [True, False])
-def test_the_threshold_is_the_best_for_what_was_told(kind, balanced):
+def test_the_threshold_is_the_best_for_the_supervision(kind, balanced):
     X, y = classes_apart()
     model = taught(PBDL(alpha=0.05, temperature=0.2, balanced=balanced, tol=0.2), X, y, kind)
     D = model.divergence_.pairwise(X)
@@ -896,7 +896,7 @@ def test_two_rows():
         PBDL().fit_pairs(X[:1], [[0, 0]], [True])
 
 
-def test_rows_that_are_all_equal_cannot_be_told_apart():
+def test_rows_that_are_all_equal_cannot_be_distinguished():
     X = np.ones((6, 2))
     model = PBDL().fit(X, [0, 0, 0, 1, 1, 1])
     assert model.result_.objective == pytest.approx(2 * 0.5)  # every dissimilar pair is 2 short

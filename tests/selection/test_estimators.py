@@ -27,6 +27,7 @@ from bregnet import (
     load,
     save,
 )
+from bregnet.learners.base import Monitor
 from bregnet.metrics import mean_average_precision, retrieval_auc
 from bregnet.selection.folds import Plan, ScoreMonitor, Split, Track, _joined, scored_fits
 from bregnet.selection.members import Member, drawn
@@ -36,7 +37,7 @@ from tests.support.selecting import some_slow
 FOLDS = KFold(3, shuffle=True, random_state=0)
 
 
-def bowl(n=60, d=2, noise=0.1, seed=0):
+def paraboloid(n=60, d=2, noise=0.1, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, (n, d))
     return X, np.square(X).sum(1) + noise * rng.standard_normal(n)
@@ -128,6 +129,38 @@ def test_monitor_scores_only_what_is_new():
     assert seen == [(25, 0.0), (25, 0.1), (75, 0.0), (75, 0.1)]
 
 
+def test_fits_that_are_solved_before_the_first_check_are_scored():
+    X, _ = paraboloid(30)
+    for early_stopping in (True, False):
+        search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, refinements=0, early_stopping=early_stopping)
+        model = search.fit(X, np.full(30, 2.0))
+        assert model.cv_results_["mean_test_score"].tolist() == [1.0] * 4
+        np.testing.assert_allclose(model.predict(X), 2.0)
+
+
+def test_monitor_is_given_divergences_and_functions():
+    X, y = load_iris(return_X_y=True)
+    seen = []
+
+    class Looks(Monitor):
+        def __call__(self, check, learned):
+            seen.append((learned(0.0), learned(0.3)))
+            return len(seen) == 2
+
+        def finish(self, learned):
+            seen.append((learned(0.0), learned(0.3)))
+
+    model = PBDL(0.01, n_pieces=6, tol=1e-3, random_state=0)._fit_monitored(X, y, Looks())
+    assert model.result_.stopped
+    assert len(seen) == 3
+    sharp, smooth = seen[-1]
+    np.testing.assert_array_equal(sharp.pairwise(X), model.divergence_.pairwise(X))
+    last = model.n_iter_
+    again = PBDL(0.01, temperature=0.3, callback=lambda check: check.iteration >= last, n_pieces=6, tol=1e-3)
+    again.set_params(random_state=0).fit(X, y)
+    np.testing.assert_array_equal(smooth.pairwise(X), again.divergence_.pairwise(X))
+
+
 # against plain loops
 
 
@@ -138,7 +171,7 @@ def standard_objective(function, X, y, alpha):
 
 
 def test_path_is_as_good_as_cold_fits_within_their_gaps():
-    X, y = bowl()
+    X, y = paraboloid()
     alphas = [0.3, 0.1, 0.03, 0.01]
     split = Split(np.arange(len(X)), np.arange(0))
     at = iter(alphas)
@@ -155,7 +188,7 @@ def test_path_is_as_good_as_cold_fits_within_their_gaps():
 
 @pytest.mark.parametrize(
     ("search", "estimator", "data"),
-    [(ConvexRegressorCV, ConvexRegressor, bowl()), (DCRegressorCV, DCRegressor, wave())],
+    [(ConvexRegressorCV, ConvexRegressor, paraboloid()), (DCRegressorCV, DCRegressor, wave())],
 )
 def test_chosen_alpha_is_that_of_a_plain_loop(search, estimator, data):
     X, y = data
@@ -237,7 +270,7 @@ def test_refinements_go_around_the_best_and_end_when_they_do_not_help():
 
 
 def test_early_stopping_ends_the_last_fit_without_a_warning():
-    X, y = bowl(100, 4, noise=1.0)
+    X, y = paraboloid(100, 4, noise=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         model = ConvexRegressorCV([0.001], cv=FOLDS, temperatures=[0.0]).fit(X, y)
@@ -245,7 +278,7 @@ def test_early_stopping_ends_the_last_fit_without_a_warning():
     assert model.result_.status.startswith("stopped early")
     longer = ConvexRegressor(0.001).fit(X, y)
     assert model.n_iter_ < longer.n_iter_
-    test, truth = bowl(500, 4, noise=0.0, seed=1)
+    test, truth = paraboloid(500, 4, noise=0.0, seed=1)
     assert model.score(test, truth) > longer.score(test, truth)  # it is what helps against noise
 
 
@@ -319,7 +352,7 @@ def test_members_that_have_ended_stay_as_they_were():
 
 
 def test_a_member_alone_does_not_use_the_other_features():
-    X, y = bowl(40, 3)
+    X, y = paraboloid(40, 3)
     model = ConvexRegressorCV([0.01], cv=FOLDS, max_features=0.4, random_state=0).fit(X, y)
     (member,) = drawn(1, 1, 3, 0)
     assert np.flatnonzero(model.feature_bounds_).tolist() == member.columns.tolist()
@@ -328,7 +361,7 @@ def test_a_member_alone_does_not_use_the_other_features():
 
 
 def test_signs_go_with_the_features_of_members():
-    X, y = bowl(40, 3)
+    X, y = paraboloid(40, 3)
     signs = [1, -1, 0]
     search = ConvexRegressorCV([0.01], cv=FOLDS, temperatures=[0.0], monotone=signs, random_state=0)
     model = search.set_params(n_estimators=4, max_features=2).fit(X, y)
@@ -353,7 +386,7 @@ def test_members_that_would_be_the_same_are_fitted_once():
 
 @pytest.mark.parametrize("search", [ConvexRegressorCV, DCRegressorCV])
 def test_means_are_saved_and_their_best_estimator_is_a_plain_one(search, tmp_path):
-    X, y = bowl(50, 4)
+    X, y = paraboloid(50, 4)
     options = {"monotone": [1, -1, 0, 0]} if search is ConvexRegressorCV else {}
     model = search([0.1], cv=FOLDS, n_pieces=8, n_estimators=3, max_features=2, random_state=0, **options).fit(X, y)
     save(model, tmp_path / "model")
@@ -389,7 +422,7 @@ def test_temperature_is_chosen_where_it_helps():
 
 
 def test_groups_reach_the_splitter():
-    X, y = bowl(30)
+    X, y = paraboloid(30)
     groups = np.arange(30) % 3
     model = ConvexRegressorCV([0.1], cv=GroupKFold(3)).fit(X, y, groups=groups)
     given = [(np.flatnonzero(groups != g), np.flatnonzero(groups == g)) for g in range(3)]
@@ -410,7 +443,7 @@ def test_other_scores_choose_alike_in_any_unit(unit):
 
 
 def test_scores_that_are_not_numbers_come_last():
-    X, y = bowl()
+    X, y = paraboloid()
 
     def broken(model, X, y):  # a larger alpha has a flatter function
         values = model.predict(X)
@@ -426,13 +459,13 @@ def test_scores_that_are_not_numbers_come_last():
 
 
 def test_more_pieces_than_rows_of_a_fold():
-    X, y = bowl(30)
+    X, y = paraboloid(30)
     model = ConvexRegressorCV([0.1], cv=FOLDS, n_pieces=25, random_state=0).fit(X, y)
     assert 10 < model.best_estimator_.function_.n_pieces <= 25
 
 
 def test_random_state_that_is_a_generator_gives_one_seed():
-    X, y = bowl(50)
+    X, y = paraboloid(50)
     search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, n_pieces=5, refinements=0)
     one = clone(search).set_params(random_state=np.random.RandomState(3)).fit(X, y)
     other = clone(search).set_params(random_state=np.random.RandomState(3), n_jobs=2).fit(X, y)
@@ -448,7 +481,7 @@ def test_search_is_a_learner_for_neighbours():
 
 
 def test_monotone_is_kept():
-    X, y = bowl()
+    X, y = paraboloid()
     model = ConvexRegressorCV([0.01], cv=FOLDS, monotone=1, temperatures=[0.0]).fit(X, y)
     assert (model.function_.slopes >= -1e-12).all()
 
@@ -470,7 +503,7 @@ def test_threads_leave_the_filters_of_warnings_alone():
 
 
 def test_no_random_state_is_one_seed_for_all():
-    X, y = bowl(50)
+    X, y = paraboloid(50)
     search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, n_pieces=5, refinements=0)
     found = []
     for n_jobs in (1, 2):
@@ -489,7 +522,7 @@ def test_frames_keep_their_names():
 
 
 def test_masks_are_splits_too():
-    X, y = bowl(40)
+    X, y = paraboloid(40)
     mask = np.arange(40) < 30
     options = {"n_pieces": 35, "ensemble": True, "random_state": 0}
     masked = ConvexRegressorCV([0.1], cv=[(mask, ~mask)], **options).fit(X, y)
@@ -498,7 +531,7 @@ def test_masks_are_splits_too():
 
 
 def test_progress_tells_round_and_best(capsys):
-    X, y = bowl(30)
+    X, y = paraboloid(30)
     ConvexRegressorCV([0.1, 0.01], cv=FOLDS, refinements=1, verbose=1).fit(X, y)
     shown = capsys.readouterr().err
     assert "round 1 of at most 2" in shown
@@ -543,7 +576,7 @@ def test_progress_tells_round_and_best(capsys):
     ],
 )
 def test_bad_parameters(options, error, message):
-    X, y = bowl(30)
+    X, y = paraboloid(30)
     with pytest.raises(error, match=message):
         DCRegressorCV(**{"alphas": [0.1], "cv": 2, **options}).fit(X, y)
 
