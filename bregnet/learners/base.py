@@ -22,15 +22,7 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
 from bregnet._core.notebook import EstimatorCard
 from bregnet.distributed import ALONE, Ranks, current
-from bregnet.learners.start import (
-    SeenRows,
-    Start,
-    WarmStart,
-    checkpoint_writer,
-    require_room,
-    starting_geometry,
-    stored_cells,
-)
+from bregnet.learners.start import SeenRows, Start, WarmStart, open_checkpoint, require_room, starting_geometry
 from bregnet.solver import checkpoints
 from bregnet.solver.admm import FINE_TOLERANCE, Options
 from bregnet.solver.partition import Merged
@@ -270,8 +262,7 @@ class SolverEstimator(EstimatorCard, BaseEstimator, ABC):
         require_room(type(self).__name__, points, n_pieces, need, verbose=bool(self.verbose))
         known_seed = int(self.random_state) if isinstance(self.random_state, Integral) else None
         parameters = [type(self).__name__, str(self.n_pieces), known_seed, float(self.alpha), float(self.tol)]
-        writer = checkpoint_writer(self.checkpoint)
-        cells = stored_cells(writer, parameters, self.max_iter, points, classes)
+        writer, cells = open_checkpoint(self.checkpoint, parameters, self.max_iter, points, classes)
         warm, self._warm = self._warm, None  # it is used up, also where the fit fails
         geometry, state = starting_geometry(
             points,

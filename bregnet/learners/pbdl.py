@@ -30,7 +30,7 @@ from bregnet.solver.result import Check
 
 
 @dataclass(frozen=True)
-class _LearnedForm:
+class _DivergenceFromPieces:
     """From pieces in the solver's coordinates to the function and the divergence in those of the data."""
 
     units: Standardisation
@@ -297,19 +297,19 @@ class PBDL(LearnedPairs, SolverEstimator):
         points = self._points(features, units, merged)
         penalty = Penalty(self._penalty_level(units, points.device))
         companion = companion_for(self.companion, self.companion_weight, features, units, supervision, seed)
-        form = _LearnedForm(units, strictness / scale / scale, companion)
+        learned = _DivergenceFromPieces(units, strictness / scale / scale, companion)
         start = self._start(points, seed, classes)
         problem = BregmanLearning(start.geometry, penalty, supervision.loss(start.geometry, points))
         if start.state is not None and not start.state.suits(problem.entries):
             start = start._replace(state=None)
 
-        pieces, result = self._solve(problem, start, options, form.divergence, monitor)
+        pieces, result = self._solve(problem, start, options, learned.divergence, monitor)
         del start  # its memory is needed again
 
         if hasattr(self, "classes_"):  # of an earlier fit to labels
             del self.classes_
-        self.function_ = form.function(pieces, temperature)
-        self.divergence_ = form.divergence_of(self.function_)
+        self.function_ = learned.function(pieces, temperature)
+        self.divergence_ = learned.divergence_of(self.function_)
         self.feature_bounds_ = np.abs(self.function_.slopes).max(0) * scale
         strategy = "balanced_accuracy" if self.balanced else "accuracy"
         distances = supervision.known.divergences(self.divergence_, features)

@@ -146,11 +146,11 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         offset = float(np.mean((scaled - means[merged.inverse]) ** 2))
         start = self._start(points, self._seed())
         problem = LeastSquares(start.geometry, points.here(means), penalty, self._signs, offset, current())
-        form = _FittedForm(problem, units, units.target_scale if self.standardize else 1.0, features)
+        learned = _FunctionFromPieces(problem, units, units.target_scale if self.standardize else 1.0, features)
 
-        pieces, result = self._solve(problem, start, options, form.quick_function, monitor)
+        pieces, result = self._solve(problem, start, options, learned.quick_function, monitor)
 
-        self.function_, self.feature_bounds_ = form.function(pieces, temperature)
+        self.function_, self.feature_bounds_ = learned.function(pieces, temperature)
         self.target_range_ = float(targets.min()), float(targets.max())
         result = _in_units(result, 1.0 if self.standardize else units.target_scale**2)
         self._record(result, monitored=monitor is not None)
@@ -158,7 +158,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
 
 
 @dataclass(frozen=True)
-class _FittedForm:
+class _FunctionFromPieces:
     """From pieces in the solver's coordinates to the function in those of the data."""
 
     problem: LeastSquares

@@ -110,30 +110,24 @@ def starting_geometry(
     return replace(whole, cells=cells, n_pieces=n_cells), None
 
 
-def checkpoint_writer(given: Any) -> checkpoints.Keeper | None:
-    """What reads and writes the checkpoint of an estimator, if it has one."""
-    found = checkpoints.checked(given)
-    return None if found is None else checkpoints.Keeper(found, current())
+def open_checkpoint(
+    given: Any, parameters: Sequence[Any], max_iter: int, points: Points, classes: np.ndarray | None
+) -> tuple[checkpoints.Keeper | None, Tensor | None]:
+    """What reads and writes the checkpoint of a fit, if it has one, and the cells that are stored there, if any.
 
-
-def stored_cells(
-    writer: checkpoints.Keeper | None,
-    parameters: Sequence[Any],
-    max_iter: int,
-    points: Points,
-    classes: np.ndarray | None,
-) -> Tensor | None:
-    """The cells that a checkpoint of this fit has; other ranks must have the same data and parameters."""
-    ranks = current()
-    if writer is None and ranks.size == 1:
-        return None
+    All processes that share a fit must have the same data and parameters.
+    """
+    found, ranks = checkpoints.checked(given), current()
+    if found is None and ranks.size == 1:
+        return None, None
+    writer = None if found is None else checkpoints.Keeper(found, ranks)
     units, merged = points.units, points.merged
     arrays = units.centre, units.scale, merged.inverse, merged.counts, np.zeros(0) if classes is None else classes
     about = checkpoints.digest(parameters, (torch.as_tensor(array) for array in arrays))
     number = float(int(about[:12], 16))  # fits a double
     if ranks.any(ranks.agreed(number, float(max_iter)) != (number, float(max_iter))):
         raise ValueError("X, y and parameters must be the same on every process that shares a fit, got others")
-    return None if writer is None else writer.cells(about)
+    return writer, None if writer is None else writer.cells(about)
 
 
 def require_room(name: str, points: Points, n_pieces: int, need: Callable[[int], MemoryNeed], *, verbose: bool) -> None:

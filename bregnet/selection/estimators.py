@@ -115,11 +115,12 @@ class ConvexRegressorCV(_RegressorCV):
     temperatures : sequence of float, default=(0.0, 0.1)
         Smoothings to choose from; they cost no fits.
     scoring : str or callable, default=None
-        A scorer of scikit-learn, or its name; None is R^2.
+        A scorer of scikit-learn, or its name; None is R^2. It is called with a regressor whose `predict` is that of the
+        fit.
     early_stopping : bool, default=True
         End fits when the score on held-out rows does not rise by 0.001 (of its size, with a `scoring` of your own) any
-        more, and choose the number of iterations
-        that is best on average. Otherwise fits run to `tol`, each from where that of the next larger alpha ended.
+        more, and choose the number of iterations that is best on average. Otherwise fits run to `tol`, each from where
+        that of the next larger alpha ended.
     one_standard_error : bool, default=False
         Take the largest alpha whose score is within a standard error of the best.
     ensemble : bool, default=False
