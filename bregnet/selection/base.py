@@ -44,6 +44,7 @@ class SearchCV(EstimatorCard, BaseEstimator, ABC):
     early_stopping: bool
     one_standard_error: bool
     n_jobs: int | None
+    n_pieces: int | str | None
     verbose: int
     random_state: int | np.random.RandomState | None
 
@@ -149,7 +150,7 @@ class SearchCV(EstimatorCard, BaseEstimator, ABC):
     def _validated(self, X: Array, y: Array) -> tuple[np.ndarray, np.ndarray]:
         checks = {"dtype": np.float64, "y_numeric": not self._classes}
         features, targets = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), **checks)
-        check.pieces(self.get_params(deep=False)["n_pieces"], len(features))
+        check.pieces(self.n_pieces, len(features))
         if not self._classes:
             return features, targets.astype(np.float64)
         check.class_labels(targets)
