@@ -30,9 +30,6 @@ from bregnet._core.files import UnreadableFileError
 from bregnet._core.optional import require
 
 N_FOLDS = 5
-LEAST_SCALE = 1e-5  # what a feature that is constant in the training part is divided by
-MOST_CLASSES = 20  # whole numbers of more values than this are taken for a regression target
-NAMES_LISTED = 40  # in an error
 
 
 class PaperSet(NamedTuple):
@@ -139,7 +136,7 @@ class Fold(NamedTuple):
             raise ValueError(f"test must mark some rows but not all, got {test.sum()} of {len(test)}")
         with np.errstate(over="ignore", invalid="ignore"):
             centre = X[~test].mean(0)
-            scale = np.maximum(np.abs(X[~test] - centre).mean(0), LEAST_SCALE)
+            scale = np.maximum(np.abs(X[~test] - centre).mean(0), 1e-5)  # of the paper, for features that are constant
             scaled = (X - centre) / scale
         if not np.isfinite(scaled).all():
             raise ValueError(f"X must have finite means and deviations, got values up to {np.abs(X).max():.3g}")
@@ -301,7 +298,7 @@ def _missing(name: str, home: Path | None, reason: object) -> ValueError:
     else:
         files = {*home.glob("*.csv"), *home.glob("*.csv.gz")}
         there = sorted({path.name.removesuffix(".gz").removesuffix(".csv") for path in files})
-        held = ", ".join(there[:NAMES_LISTED]) + (", ..." if len(there) > NAMES_LISTED else "")
+        held = ", ".join(there[:40]) + (", ..." if len(there) > 40 else "")
         looked = f"{home} (data_home or BREGNET_DATA) has no {name}.csv.gz or {name}.csv but {held or 'no such files'}"
     title = f" (at UCI: {PAPER_SETS[name].title})" if name in PAPER_SETS else ""
     return ValueError(
@@ -385,7 +382,8 @@ def _from_file(name: str, table: _Table) -> Bunch:
         raise UnreadableFileError(f"{table.path} must have a feature, got only {', '.join(map(repr, table.columns))}")
     target, task = _targets(table, targets, PAPER_SETS[name].task if name in PAPER_SETS else None)
     data = np.column_stack([table.numbers(column) for column in features])
-    return _bunch(name, data, target, features, targets, task, "file", _split(table))
+    names = {"name": name, "feature_names": features, "target_names": targets}
+    return _bunch(data, target, task=task, test=_split(table), source="file", **names)
 
 
 def _split(table: _Table) -> np.ndarray | None:
@@ -411,7 +409,7 @@ def _targets(table: _Table, names: list[str], task: str | None) -> tuple[np.ndar
     values = np.column_stack([table.numbers(name) for name in names])
     whole = (values == np.rint(values)) & (np.abs(values) < 2**53)
     if task is None:
-        few = all(len(np.unique(column)) <= MOST_CLASSES for column in values.T)
+        few = all(len(np.unique(column)) <= 20 for column in values.T)
         task = "classification" if whole.all() and few else "regression"
     if task == "regression":
         return values, task
@@ -428,7 +426,8 @@ def _from_scikit_learn(name: str) -> Bunch:
     target = found.target if labels is None else np.array(labels)[found.target]
     task = "classification" if target.dtype.kind == "i" else "regression"
     features = [str(feature) for feature in found.feature_names]
-    return _bunch(name, found.data, target[:, None], features, ["target"], task, "scikit-learn", None)
+    names = {"name": name, "feature_names": features, "target_names": ["target"]}
+    return _bunch(found.data, target[:, None], task=task, test=None, source="scikit-learn", **names)
 
 
 def _from_openml(name: str, home: Path | None) -> Bunch:
@@ -457,7 +456,8 @@ def _from_openml(name: str, home: Path | None) -> Bunch:
         )
     data, target = np.column_stack([values for _, values in coded]), np.column_stack(columns)
     features, targets = [feature for feature, _ in coded], [str(column) for column in frame]
-    return _bunch(name, data, target, features, targets, tasks.pop(), "OpenML", None)
+    names = {"name": name, "feature_names": features, "target_names": targets}
+    return _bunch(data, target, task=tasks.pop(), test=None, source="OpenML", **names)
 
 
 def _coded(name: str, column: str, values: Any) -> list[tuple[str, np.ndarray]]:
@@ -490,23 +490,7 @@ def _require_no_gaps(name: str, column: str, values: Any) -> None:
         )
 
 
-def _bunch(
-    name: str,
-    data: np.ndarray,
-    target: np.ndarray,  # (n, m)
-    feature_names: list[str],
-    target_names: list[str],
-    task: str,
-    source: str,
-    test: np.ndarray | None,
-) -> Bunch:
-    return Bunch(
-        name=name,
-        data=np.ascontiguousarray(data, dtype=np.float64),
-        target=target[:, 0] if target.shape[1] == 1 else target,
-        feature_names=feature_names,
-        target_names=target_names,
-        task=task,
-        test=test,
-        source=source,
-    )
+def _bunch(data: np.ndarray, target: np.ndarray, **fields: Any) -> Bunch:
+    """A set; several targets are columns."""
+    target = target[:, 0] if target.shape[1] == 1 else target
+    return Bunch(data=np.ascontiguousarray(data, dtype=np.float64), target=target, **fields)

@@ -19,8 +19,6 @@ from bregnet.divergences import (
     divergence,
 )
 
-SOURCES = "a MaxAffine, a sum with one among its parts, a divergence of these, or a fitted estimator that has one"
-
 
 def generator_of(source: Any) -> Generator:
     """The generator of a divergence or of a fitted estimator, such as PBDL, or of the best one of a search."""
@@ -34,7 +32,8 @@ def generator_of(source: Any) -> Generator:
             if isinstance(found, Generator | BregmanDivergence):
                 return generator_of(found)
     check.fitted_if_estimator(source)
-    raise TypeError(f"source must be {SOURCES}, got {source!r}")
+    accepted = "a MaxAffine, a sum with one among its parts, a divergence of these, or a fitted estimator that has one"
+    raise TypeError(f"source must be {accepted}, got {source!r}")
 
 
 def divergence_of(given: Any) -> BregmanDivergence:
@@ -70,7 +69,7 @@ class Parts:
     others: Generator | None
 
     @classmethod
-    def of(cls, generator: Generator) -> Parts:
+    def from_generator(cls, generator: Generator) -> Parts:
         """Weights times parts, one of which is max-affine."""
         terms = GeneratorSum([generator])
         found: list[tuple[float, MaxAffine]] = []

@@ -62,7 +62,7 @@ def test_preparing_rows_in_a_file_holds_few_of_them(tmp_path, monkeypatch):
     assert peak < 0.5 * X.nbytes  # torch's memory, where the solver's copy of the points lies, is not traced
 
 
-def test_bad_blocks_are_told():
+def test_bad_blocks_are_refused():
     X, y = np.zeros((4, 2)), np.zeros(4)
     fit = model("ConvexRegressor", n_pieces=2).fit_blocks
     for nothing in ([], [(X[:0], y[:0])]):
@@ -88,12 +88,12 @@ def test_bad_blocks_are_told():
 def test_a_fit_that_needs_too_much_memory_is_refused_with_advice(learner, monkeypatch, capsys):
     X, y = data(learner, 3000)
     free = model(learner, n_pieces=100).memory_needed(3000, 4).total + 1000
-    monkeypatch.setattr("bregnet.learners.base.free_bytes", lambda device: free)
+    monkeypatch.setattr("bregnet.learners.start.free_bytes", lambda device: free)
     with pytest.raises(MemoryError, match=r"the fit needs .* of them its state\) for 2999 points and 2500 pieces, and"):
         model(learner, n_pieces=2500).fit(X, y)
     with pytest.raises(MemoryError, match=r"are free; n_pieces=100 needs"):
         model(learner, n_pieces=2500).fit(X, y)
-    monkeypatch.setattr("bregnet.learners.base.free_bytes", lambda device: 0)
+    monkeypatch.setattr("bregnet.learners.start.free_bytes", lambda device: 0)
     with pytest.raises(MemoryError, match="are free; share it among more machines"):
         model(learner, n_pieces=2500).fit(X, y)
 
