@@ -18,7 +18,7 @@ from bregnet.cli.models import Model, plain
 from bregnet.cli.options import STANDARD
 from bregnet.cli.output import shows_progress, tell, writing
 from bregnet.retrieval import BregmanIndex
-from bregnet.retrieval.base import but_own
+from bregnet.retrieval.base import nearest_others
 
 K = 10
 QUERIES_AT_ONCE = 4096
@@ -97,11 +97,11 @@ def neighbours(wanted: SearchPlan, *, quiet: bool) -> Iterator[tuple[Any, int, A
     with tqdm(total=total, desc="searching", unit=" queries", disable=not shows_progress(quiet=quiet)) as bar:
         for start in range(0, total, QUERIES_AT_ONCE):
             rows = np.arange(start, min(start + QUERIES_AT_ONCE, total))
-            found = wanted.index.search(wanted.queries[rows], wanted.k + wanted.alone, progress=False)
-            divergences, ids = (np.asarray(each) for each in found)
             if wanted.alone:
-                others = but_own(ids, rows)
-                divergences, ids = (each[others].reshape(-1, wanted.k) for each in (divergences, ids))
+                found = nearest_others(wanted.index, wanted.queries[rows], wanted.k, rows, progress=False)
+            else:
+                found = wanted.index.search(wanted.queries[rows], wanted.k, progress=False)
+            divergences, ids = map(np.asarray, found)
             called = rows if wanted.query_names is None else wanted.query_names[rows]
             items = ids if wanted.item_names is None else wanted.item_names[ids]
             for query, near, values in zip(called.tolist(), items.tolist(), divergences.tolist(), strict=True):

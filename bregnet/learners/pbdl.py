@@ -23,7 +23,7 @@ from bregnet.learners.base import SolverEstimator
 from bregnet.learners.calibration import similarity_threshold
 from bregnet.learners.companions import companion_generator
 from bregnet.learners.supervision import class_histograms, given_pairs, given_triplets, in_groups, majority
-from bregnet.metrics import mean_average_precision
+from bregnet.retrieval.evaluation import retrieval_scores
 from bregnet.solver.bregman import BregmanLearning, Labels, Pairs, Supervision, Triplets
 from bregnet.solver.checkpoints import Checkpoint
 from bregnet.solver.geometry import Geometry
@@ -185,6 +185,8 @@ class LearnedPairs(BaseEstimator):
     def score(self, X: Array, y: Array) -> float:
         """Mean average precision when every row in turn is a query against all others.
 
+        Rows at the same divergence of a query come in random order: it is the expected value.
+
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
@@ -207,18 +209,7 @@ class LearnedPairs(BaseEstimator):
         """
         check_is_fitted(self, "divergence_")
         features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64, reset=False)
-        precisions = []
-        for rows, divergences in self.divergence_.pairwise_blocks(features):
-            block = np.asarray(divergences)
-            relevant = labels[rows, None] == labels
-            np.fill_diagonal(block[:, rows], np.inf)
-            np.fill_diagonal(relevant[:, rows], False)
-            precisions.append(mean_average_precision(block, relevant, per_query=True))
-        per_query = np.concatenate(precisions)
-        counted = ~np.isnan(per_query)
-        if not counted.any():
-            raise ValueError("y must have a class with at least 2 rows, got none")
-        return float(per_query[counted].mean())
+        return float(np.nanmean(retrieval_scores(self.divergence_, features, labels)["map"]))
 
 
 class PBDL(LearnedPairs, SolverEstimator):

@@ -13,7 +13,7 @@ from bregnet.divergences import BregmanDivergence
 from bregnet.nn._max_affine import LearnableMaxAffine
 from bregnet.nn._parts import divergence_of
 from bregnet.retrieval import BregmanIndex
-from bregnet.retrieval.base import but_own
+from bregnet.retrieval.base import nearest_others
 
 
 class BregmanKNN:
@@ -80,11 +80,10 @@ class BregmanKNN:
         index = self._index_of(reference) if reference is not None else self.index
         if index is None:
             raise ValueError("reference must be given, or train called before, got neither")
-        divergences, ids = (torch.as_tensor(part) for part in index.search(query, k + bool(ref_includes_query)))
-        if not ref_includes_query:
-            return divergences, ids
-        others = but_own(ids, torch.arange(len(ids), device=ids.device))
-        return divergences[others].reshape(len(ids), k), ids[others].reshape(len(ids), k)
+        found = (
+            nearest_others(index, query, k, torch.arange(len(query))) if ref_includes_query else index.search(query, k)
+        )
+        return torch.as_tensor(found[0]), torch.as_tensor(found[1])
 
     def train(self, embeddings: Tensor) -> None:
         """Search these references from now on.

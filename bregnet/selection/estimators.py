@@ -19,8 +19,8 @@ from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
 from bregnet.learners.base import SolverEstimator
 from bregnet.learners.pbdl import LearnedPairs
 from bregnet.learners.regressors import FunctionRegressor
-from bregnet.metrics import mean_average_precision, retrieval_auc
 from bregnet.retrieval import BregmanKNeighborsClassifier
+from bregnet.retrieval.evaluation import retrieval_scores
 from bregnet.selection.base import SearchCV, fitted_as
 from bregnet.selection.members import Member, drawn, weighted
 from bregnet.selection.path import Split, side_by_side
@@ -356,9 +356,8 @@ class _Retrieval:
         if self.kind == "accuracy":
             model = BregmanKNeighborsClassifier(seen.divergence_, min(self.n_neighbors, len(items)))
             return float(model.fit(items, labels).score(queries, wanted))
-        divergences = np.asarray(seen.divergence_.pairwise(queries, items))
-        metric = mean_average_precision if self.kind == "map" else retrieval_auc
-        return metric(divergences, wanted[:, None] == labels)
+        scores = retrieval_scores(seen.divergence_, queries, wanted, (items, labels), measures=[self.kind])
+        return float(np.nanmean(scores[self.kind]))
 
 
 class PBDLCV(LearnedPairs, SearchCV):
