@@ -61,7 +61,7 @@ def warn_of_nothing(divergence: BregmanDivergence, data: Data) -> None:
 
 
 def divergence_scores(
-    compared: Mapping[str, BregmanDivergence], data: Data, known: Data | None, *, k: int, seed: int
+    compared: Mapping[str, BregmanDivergence], data: Data, known: Data | None, *, k: int, seed: int, side: str = "right"
 ) -> dict[str, dict[str, float]]:
     """Scores of divergences, with Euclid first.
 
@@ -76,6 +76,8 @@ def divergence_scores(
         Neighbours that classify.
     seed : int
         Of the clusters.
+    side : {"right", "left"}, default="right"
+        Which argument of the divergence the searched rows are.
     """
     gallery = data if known is None else known
     for each in (data, gallery):
@@ -87,7 +89,7 @@ def divergence_scores(
     labels, wanted = codes[: len(items)], codes[-len(X) :]
     others = None if known is None else (items, labels)
     rows = {EUCLID: euclid(items), **compared}
-    return {row: _scores(divergence, X, wanted, others, k, seed) for row, divergence in rows.items()}
+    return {row: _scores(divergence, X, wanted, others, k, seed, side) for row, divergence in rows.items()}
 
 
 def _scores(
@@ -97,9 +99,10 @@ def _scores(
     known: tuple[np.ndarray, np.ndarray] | None,
     k: int,
     seed: int,
+    side: str,
 ) -> dict[str, float]:
-    retrieval = retrieval_scores(divergence, X, y, known, measures=("map", "r_precision", "auc"))
-    neighbours = BregmanKNeighborsClassifier(divergence, k).fit(*(known or (X, y)))
+    retrieval = retrieval_scores(divergence, X, y, known, side=side, measures=("map", "r_precision", "auc"))
+    neighbours = BregmanKNeighborsClassifier(divergence, k, side=side).fit(*(known or (X, y)))
     # until nothing changes: the tolerance is in the units of X, and divergences in units of their own
     settled: dict[str, Any] = {"n_init": CLUSTER_STARTS, "tol": 0.0, "random_state": seed}
     found = BregmanKMeans(len(np.unique(y)), divergence=divergence, **settled).fit_predict(X)

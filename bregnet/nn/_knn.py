@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from bregnet._core import validation as check
-from bregnet.divergences import BregmanDivergence
+from bregnet.divergences.resolve import divergence_of
 from bregnet.nn._max_affine import LearnableMaxAffine
-from bregnet.nn._parts import divergence_of
 from bregnet.retrieval import BregmanIndex
 from bregnet.retrieval.base import nearest_others
 
@@ -159,9 +158,6 @@ class BregmanKNN:
         self.index = BregmanIndex.load(path)
 
     def _index_of(self, points: Tensor) -> BregmanIndex:
-        now = self.divergence
-        if isinstance(now, LearnableMaxAffine):
-            now = BregmanDivergence(now.to_generator())
-        index = BregmanIndex(now, side=self.side, kind=self.kind, device=points.device, random_state=0)
+        index = BregmanIndex(self.divergence, side=self.side, kind=self.kind, device=points.device, random_state=0)
         index.add(points)
         return index

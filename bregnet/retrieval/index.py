@@ -14,13 +14,12 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 from tqdm import tqdm
 
-from bregnet import divergences
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
 from bregnet._core.files import UnreadableFileError
 from bregnet._core.notebook import IndexCard
-from bregnet.divergences import BregmanDivergence, Generator
+from bregnet.divergences.resolve import divergence_of
 from bregnet.retrieval.flat import FlatEngine
 from bregnet.retrieval.folder import read_index, write_index
 from bregnet.retrieval.inner_product import InnerProductForm
@@ -52,8 +51,9 @@ class BregmanIndex(IndexCard):
 
     Parameters
     ----------
-    divergence : BregmanDivergence, Generator or str
-        The divergence, a generator, or the name of a classical one.
+    divergence : BregmanDivergence, Generator, str or fitted estimator
+        The divergence, a generator, the name of a classical one, or what has learned one, such as a fitted
+        :class:`bregnet.PBDL`.
     side : {"right", "left"}, default="right"
         "right" searches for the least D(query, item), "left" for the least D(item, query).
     kind : {"flat", "ivf"}, default="flat"
@@ -84,7 +84,7 @@ class BregmanIndex(IndexCard):
 
     def __init__(
         self,
-        divergence: BregmanDivergence | Generator | str,
+        divergence: Any,
         *,
         side: str = "right",
         kind: str = "flat",
@@ -93,7 +93,7 @@ class BregmanIndex(IndexCard):
         device: str | torch.device = "auto",
         random_state: int | None = None,
     ) -> None:
-        self.divergence = divergences.divergence(divergence)
+        self.divergence = divergence_of(divergence)
         self.side = check.one_of("side", side, ("right", "left"))
         if isinstance(kind, str) and kind in REFUSED:
             raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}: {REFUSED[kind]}")
