@@ -26,18 +26,30 @@ PRECISIONS = (np.float64, np.float32)
 
 
 class DivergenceSearcher(LearnedDivergenceMixin, EstimatorCard, BaseEstimator):
-    """An estimator with its training rows in an index; subclasses have the constructor parameters named here."""
-
-    side: str
-    index: str
-    n_cells: int | None
-    nprobe: int
-    device: str | torch.device
-    random_state: int | np.random.RandomState | None
+    """An estimator with its training rows in an index."""
 
     divergence_: BregmanDivergence
     index_: BregmanIndex
     n_features_in_: int
+
+    def __init__(
+        self,
+        divergence: Any = None,
+        *,
+        side: str = "right",
+        index: str = "flat",
+        n_cells: int | None = None,
+        nprobe: int = 8,
+        device: str | torch.device = "auto",
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
+        self.divergence = divergence
+        self.side = side
+        self.index = index
+        self.n_cells = n_cells
+        self.nprobe = nprobe
+        self.device = device
+        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         """Raise an error for bad parameters before anything is learned."""
@@ -285,15 +297,10 @@ class WeightedNeighbors(NeighborSearcher):
         device: str | torch.device = "auto",
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
-        self.divergence = divergence
-        self.n_neighbors = n_neighbors
-        self.weights = weights
-        self.side = side
-        self.index = index
-        self.n_cells = n_cells
-        self.nprobe = nprobe
-        self.device = device
-        self.random_state = random_state
+        super().__init__(
+            divergence, side=side, index=index, n_cells=n_cells, nprobe=nprobe, device=device, random_state=random_state
+        )
+        self.n_neighbors, self.weights = n_neighbors, weights
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

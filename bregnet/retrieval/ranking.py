@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
@@ -64,25 +62,6 @@ class BregmanRanker(DivergenceSearcher):
     >>> ranker.score([[0.6, 0.4]], ["even"])
     1.0
     """
-
-    def __init__(
-        self,
-        divergence: Any = None,
-        *,
-        side: str = "right",
-        index: str = "flat",
-        n_cells: int | None = None,
-        nprobe: int = 8,
-        device: str | torch.device = "auto",
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.divergence = divergence
-        self.side = side
-        self.index = index
-        self.n_cells = n_cells
-        self.nprobe = nprobe
-        self.device = device
-        self.random_state = random_state
 
     @check.all_or_nothing
     def fit(self, X: Array, y: Array | None = None) -> BregmanRanker:
