@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bregnet.solver.pairs import PairOperator
 
-REPAIR_STEPS = 30  # of conjugate gradients
+REPAIR_STEPS = 10  # of conjugate gradients; 30 tighten bounds by little
 BLOCK_MAX_DIMENSION = 40  # beyond, the preconditioner is diagonal
 RIDGE = 1e-4  # of the mean diagonal: pieces with hardly any multiplier cannot be moved and must not blow up
 LARGEST_GROWTH = 4.0  # of a multiplier in a repair

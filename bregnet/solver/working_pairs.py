@@ -45,7 +45,7 @@ LARGEST_CHANGE = 2.0  # of the step size at once; the two take SML2010 (3000 x 2
 BALANCED_FROM, BALANCED_GAP = 20, 0.03  # iterations and gap between which the two can be told apart
 VIOLATION = 0.05  # in tolerances, of the root of the objective: pairs that are violated by more join
 FIRST_CHECKS, CHECK_GROWTH = 5, 1.2  # iterations between scans; pairs are found early and change little later
-REPAIRED_GAP = 4.0  # in tolerances: a repair gains a factor of up to 3, so it is not tried farther away
+REPAIRED_GAP = 3.0  # in tolerances: a repair gains a factor of 1.5 to 3, so it is not tried farther away
 CLOSED_GAP = 20.0  # in tolerances: closing the masses of two sets along short paths gains a factor of 2 or 3
 LEAST_STEPS, MOST_STEPS = 2, 10  # of conjugate gradients in block 1; two nearly always do for one piece set
 REDUCTION = 0.002  # of the energy of its residual, after which they end; 0.01 takes DC up to three times the iterations
@@ -132,7 +132,8 @@ class WorkingPairs(Iteration):
             self.operator.choose(state.keys)
         self._inverse = state.pieces.new_empty((*state.pieces.shape, state.pieces.shape[-1]))
         self._stale = torch.zeros_like(state.pieces[0, :, 0], dtype=torch.bool)  # pieces whose pairs have changed
-        self._rescale(options.rho or self._rho(state.unit))
+        with self.session():
+            self._rescale(options.rho or self._rho(state.unit))
 
     def _rho(self, unit: float) -> float:
         """The step size; multipliers fall with the root of alpha while there is an error to weigh it against."""
