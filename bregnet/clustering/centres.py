@@ -18,7 +18,7 @@ from bregnet._core import validation as check
 from bregnet.clustering.centred_points import CentredPoints
 from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean
 
-PART_ELEMENTS = 1 << 20  # of points at a time, where nothing of them is kept
+PART_ELEMENTS = 1 << 20  # of points at a time, where intermediate results are not stored
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def lloyd(
         labels_after, gaps = points.nearest(moved)
         objective = points.total(gaps)
         if objective > history[-1]:
-            break  # by rounding: what came before is as good as it gets
+            break  # by rounding: the last step found nothing better
         shift = (moved - centres).square().sum().item()
         settled = torch.equal(labels_after, labels)
         centres, labels = moved, labels_after
@@ -148,7 +148,7 @@ def lloyd(
 def finished(
     divergence: BregmanDivergence, points: CentredPoints, centres: Tensor, n_iter: int, history: list[float]
 ) -> Clusters:
-    """The clusters of these centres, labels as `nearest_centres` gives them."""
+    """The clusters of these centers, with the labels of `nearest_centres`."""
     generator = divergence.generator
     labels, _ = _nearest(generator, points.x, centres)
     step = generator._batch_size(points.x)
@@ -191,9 +191,10 @@ def check_count(points: CentredPoints, n_clusters: int) -> None:
 
 
 def fill_empty(points: CentredPoints, labels: Tensor, gaps: Tensor, n_clusters: int) -> Tensor:
-    """Labels with the points of the largest weighted divergence alone in clusters that were empty.
+    """Labels after each empty cluster was given the point of the largest weighted divergence.
 
-    A point leaves only where others stay, and where its divergence is more than rounding: the objective falls.
+    A point is moved only where others stay in its cluster and its divergence is more than rounding, so that the
+    objective decreases.
     """
     sizes = points.counts(labels, n_clusters)
     empty = (sizes == 0).nonzero()[:, 0].tolist()
@@ -247,9 +248,10 @@ def plus_plus(points: CentredPoints, n_clusters: int, seed: np.random.RandomStat
 
 
 def farther(points: CentredPoints, closest: Tensor, count: int, seed: np.random.RandomState) -> Tensor:
-    """Numbers of points to be seeds beside others, from which all points are `closest` (n,); fewer if these are 0.
+    """Row numbers of `count` more seeds; `closest` (n,) are the divergences from the nearest seed so far.
 
-    Of a few points drawn in proportion to their weighted divergence, the one that lowers its sum most is taken.
+    Of a few points drawn in proportion to their weighted divergence, the one that reduces the sum most is taken. There
+    are fewer where all divergences are 0.
     """
     n_trials = 2 + int(np.log(count + 1))
     chosen: list[Tensor] = []
@@ -266,7 +268,7 @@ def farther(points: CentredPoints, closest: Tensor, count: int, seed: np.random.
 
 
 def _draw(points: CentredPoints, mass: Tensor, count: int, seed: np.random.RandomState) -> Tensor:
-    """Numbers of points drawn in proportion to `mass` (n,), whatever the order of the rows."""
+    """Row numbers drawn in proportion to `mass` (n,), independent of the order of the rows."""
     reached = mass[points.order].double().cumsum(0)
     thresholds = torch.as_tensor(seed.random_sample(count), device=mass.device) * reached[-1]
     last = mass[points.order].nonzero()[-1, 0]  # a threshold may round up to the total

@@ -14,7 +14,7 @@ from bregnet.divergences.generators import Generator, shown
 
 
 class _QuadraticForm(Generator):
-    """f(x) = x'Mx; M is known by its products. Blocks are centred, for D does not change under translation."""
+    """f(x) = x'Mx, with M given by its products. Blocks are centered first: D does not change under translation."""
 
     _stable = True
 
@@ -235,7 +235,7 @@ def exp_excess(s: Tensor) -> Tensor:
 
 
 def _nearest_to_zero(dtype: torch.dtype) -> float:
-    """A positive number that stands for 0 where 0 has no logarithm; parts of it do not underflow."""
+    """A positive number in place of 0, which has no logarithm; large enough that its fractions do not underflow."""
     return 1e8 * torch.finfo(dtype).tiny
 
 

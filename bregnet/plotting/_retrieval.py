@@ -1,4 +1,4 @@
-"""Pictures of retrieval: how precise it is, and what it finds."""
+"""Plots of retrieval: how precise it is, and what it finds."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _interpolated(distances: np.ndarray, relevant: np.ndarray) -> np.ndarray:
 def neighbours(
     divergence: Any, X: Array, y: Array, queries: int | Sequence[int], k: int = 5, ax: Axes | None = None
 ) -> Axes:
-    r"""Example queries with their nearest rows: a line of boxes for each, with classes and divergences.
+    r"""Example queries with their nearest rows: a row of boxes for each, with classes and divergences.
 
     Neighbours of the query's class have a check mark, the others a cross and a dashed border.
 

@@ -35,7 +35,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page; what it does not have is left out. Pictures are SVG and what is written under them."""
+    """A section of the page; empty parts are left out. Pictures are SVG with a caption each."""
 
     name: str
     heading: str
@@ -109,8 +109,8 @@ def precision(subject: Subject, found: dict[str, Retrieval], figures: Table) -> 
     )
     searched = "the other rows" if known is None else f"{len(known.features):,} known rows"
     text = (
-        f"Each of {len(rows.features):,} rows is a query against {searched}; rows of its class are relevant. A curve"
-        " that stays high finds rows of the class first, to the last of them."
+        f"Each of {len(rows.features):,} rows is a query against {searched}; rows of its class are relevant. A high"
+        " curve means that rows of the class are found before others."
     )
     k = found[subject.name].ids.shape[1]
     caption = f"Mean average precision, and accuracy of {k} nearest {'neighbour' if k == 1 else 'neighbours'}"
