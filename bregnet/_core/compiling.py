@@ -12,7 +12,7 @@ from typing import Any
 
 import numba
 
-# Reassociation lets reductions vectorise; NaN and infinity keep their meaning, so divergence is noticed.
+# Reassociation lets reductions vectorize; NaN and infinity keep their meaning, so divergence is noticed.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 

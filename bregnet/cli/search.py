@@ -33,7 +33,7 @@ def run(
     output: Path | None,
     quiet: bool,
 ) -> None:
-    """Search, and write the neighbours as CSV or as a line of JSON each."""
+    """Search, and write the neighbors as CSV or as a line of JSON each."""
     check_outputs(stream=output)
     model = Model.read(path)
     gallery = None if items is None else model.rows(items, columns, names=names)
@@ -56,7 +56,7 @@ def run(
             else:
                 lines.writerow(line)
     if output not in (None, STANDARD):
-        tell(f"{count} neighbours written to {output}", quiet=quiet)
+        tell(f"{count} neighbors written to {output}", quiet=quiet)
 
 
 def _index(model: Model, gallery: Data | None, queries: Path | None, side: str | None) -> BregmanIndex:

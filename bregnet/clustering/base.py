@@ -18,7 +18,7 @@ from bregnet.divergences.resolve import LearnedDivergenceMixin, fitted_divergenc
 
 
 class DivergenceClusterer(LearnedDivergenceMixin, BaseEstimator):
-    """An estimator with centres under a divergence; subclasses have the constructor parameters named here."""
+    """An estimator with centers under a divergence; subclasses have the constructor parameters named here."""
 
     divergence: Any
     device: str | torch.device

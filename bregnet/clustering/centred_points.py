@@ -77,14 +77,14 @@ class WeightedPoints:
         return sums
 
     def means(self, labels: Tensor, centres: Tensor) -> Tensor:
-        """Weighted means of the points of each label, (k, d); the centre itself where there are none."""
+        """Weighted means of the points of each label, (k, d); the center itself where there are none."""
         counts = self.counts(labels, len(centres))[:, None]
         means = self.generator._interior((self.sums(labels, len(centres)) / counts).to(centres.dtype))
         return torch.where(counts > 0, means, centres)
 
 
 class CentredPoints(WeightedPoints):
-    """Points, and what of their divergences D(x, c) does not depend on the centres c.
+    """Points, and what of their divergences D(x, c) does not depend on the centers c.
 
     D does not change when an affine function is added to f. With the mean o of the points as origin,
 
@@ -178,14 +178,14 @@ class CentredPoints(WeightedPoints):
             yield rows, torch.addmm(-below, self.shifted[rows], slopes.T, out=room[: rows.stop - rows.start])
 
     def divergences(self, centres: Tensor) -> Tensor:
-        """D(x, c) for all points and centres, (n, k)."""
+        """D(x, c) for all points and centers, (n, k)."""
         out = self.x.new_empty(len(self), len(centres))
         for rows, block in self.heights(*self.tangents(centres)):
             torch.sub(self.values[rows, None], block, out=out[rows])
         return out.clamp_min_(0)
 
     def nearest(self, centres: Tensor) -> tuple[Tensor, Tensor]:
-        """Number of the centre nearest to each point and D(x, c) from it, both (n,).
+        """Number of the center nearest to each point and D(x, c) from it, both (n,).
 
         Between centers with the same tangent plane, as on one piece of a max-affine function, the squared Euclidean
         distance decides. Means minimize that too, so the objective still decreases.

@@ -1,8 +1,8 @@
-"""Centres of points under a divergence: nearest centres, seeds, and Lloyd's iteration.
+"""Centers of points under a divergence: nearest centers, seeds, and Lloyd's iteration.
 
-The weighted mean is the best centre under every Bregman divergence (Banerjee et al., 2005), so k-means needs no more
-of a divergence than the nearest centre of a point: the one whose tangent plane is highest there. Where f has no
-tangent at a mean, as Kullback-Leibler at 0, the centre is the nearest point that has one.
+The weighted mean is the best center under every Bregman divergence (Banerjee et al., 2005), so k-means needs no more
+of a divergence than the nearest center of a point: the one whose tangent plane is highest there. Where f has no
+tangent at a mean, as Kullback-Leibler at 0, the center is the nearest point that has one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Clusters:
     ----------
     centres : Tensor of shape (n_clusters, n_features)
     labels : Tensor of shape (n_points,)
-        Number of the centre nearest to each point.
+        Number of the center nearest to each point.
     inertia : float
-        Weighted sum of the divergences D(x, c) of the points from their centres.
+        Weighted sum of the divergences D(x, c) of the points from their centers.
     n_iter : int
     history : tuple of float
         That sum at the seeds and after each iteration; it never increases.
@@ -46,7 +46,7 @@ class Clusters:
 
 @torch.no_grad()
 def nearest_centres(divergence: BregmanDivergence, X: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """The centre c nearest to each row x of X, by D(x, c).
+    """The center c nearest to each row x of X, by D(x, c).
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def nearest_centres(divergence: BregmanDivergence, X: Tensor, centres: Tensor) -
     Returns
     -------
     labels : Tensor of shape (n_points,)
-        Number of the centre; of centres with the same tangent plane the one of least squared Euclidean distance.
+        Number of the center; of centers with the same tangent plane the one of least squared Euclidean distance.
     divergences : Tensor of shape (n_points,)
         D(x, c).
 
@@ -93,7 +93,7 @@ def lloyd(
     tol: float = 1e-4,
     init: str | Tensor = "k-means++",
 ) -> Clusters:
-    """Clusters by Lloyd's iteration: points go to the nearest centre, centres to the mean of their points.
+    """Clusters by Lloyd's iteration: points go to the nearest center, centers to the mean of their points.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def lloyd(
         Weight of each point, at least 0.
     max_iter : int, default=300
     tol : float, default=1e-4
-        Stop when the squared shift of all centres together is at most this share of the features' mean variance.
+        Stop when the squared shift of all centers together is at most this share of the features' mean variance.
     init : {"k-means++", "random"} or Tensor of shape (n_clusters, n_features), default="k-means++"
 
     Returns
@@ -217,7 +217,7 @@ def fill_empty(points: CentredPoints, labels: Tensor, gaps: Tensor, n_clusters: 
 def seeds(
     points: CentredPoints, n_clusters: int, init: str | Tensor, seed: np.random.RandomState, *, name: str = "init"
 ) -> Tensor:
-    """Centres to start from, (n_clusters, d); `name` is that of the argument."""
+    """Centers to start from, (n_clusters, d); `name` is that of the argument."""
     if isinstance(init, Tensor):
         centres = points.generator._points(name, init, n_features=points.x.shape[1]).to(points.x)
         if len(centres) != n_clusters:
@@ -229,7 +229,7 @@ def seeds(
         return points.as_centres(torch.as_tensor(rows, device=points.x.device))
     if init == "k-means++":
         return plus_plus(points, n_clusters, seed)
-    raise ValueError(f"{name} must be 'k-means++', 'random' or an array of centres, got {init!r}")
+    raise ValueError(f"{name} must be 'k-means++', 'random' or an array of centers, got {init!r}")
 
 
 def plus_plus(points: CentredPoints, n_clusters: int, seed: np.random.RandomState) -> Tensor:

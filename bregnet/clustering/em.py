@@ -41,7 +41,7 @@ class Concentration:
     largest: float
 
     def likeliest(self, shares: Shares, spread: Tensor, n_features: int, before: Tensor) -> Tensor:
-        """The beta that maximises (d / 2) N_k log beta - beta S_k, S_k the `spread`, below `largest`.
+        """The beta that maximizes (d / 2) N_k log beta - beta S_k, S_k the `spread`, below `largest`.
 
         The maximum is (d / 2) N_k / S_k; since the function is concave, a bound on beta just clips it.
         """

@@ -46,7 +46,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     max_iter : int, default=300
         Iterations at most.
     tol : float, default=1e-4
-        The iteration stops when the squared shift of all centres together is at most this share of the mean variance
+        The iteration stops when the squared shift of all centers together is at most this share of the mean variance
         of the features. Not used with batches.
     batch_size : int, default=None
         Points of a mini-batch, for large sets. Centers are then running means of random batches, until the smoothed
@@ -57,7 +57,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     device : str or torch.device, default="auto"
         Where to compute; "auto" takes CUDA when there is one.
     random_state : int, RandomState or None, default=None
-        Seed of the centres and the batches.
+        Seed of the centers and the batches.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         Number of the nearest center; between centers on the same piece of a max-affine function the squared Euclidean
         distance decides.
     inertia_ : float
-        Weighted sum of the divergences of the points from their centres.
+        Weighted sum of the divergences of the points from their centers.
     history_ : tuple of float
         The objective at the start and after each iteration, which never increases; with batches, the smoothed mean
         divergence after each of them.
@@ -200,7 +200,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         return n_init if drawn else 1
 
     def _start(self, points: Tensor, seed: np.random.RandomState) -> str | Tensor:
-        """Where a run starts: a method of `seeds`, or centres."""
+        """Where a run starts: a method of `seeds`, or centers."""
         if isinstance(self.init, str):
             return self.init
         given = self.init
@@ -271,7 +271,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         return self
 
     def predict(self, X: Array) -> Array:
-        """Number of the nearest centre by D(x, c) for each row of X.
+        """Number of the nearest center by D(x, c) for each row of X.
 
         Parameters
         ----------
@@ -305,7 +305,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         return torch.as_tensor(labels, device=X.device) if isinstance(X, Tensor) else labels
 
     def transform(self, X: Array) -> Array:
-        """Divergences D(x, c) of the rows of X from all centres.
+        """Divergences D(x, c) of the rows of X from all centers.
 
         Parameters
         ----------
@@ -327,7 +327,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         return arrays.like(torch.as_tensor(divergence.pairwise(points, centres)), X)
 
     def score(self, X: Array, y: Array | None = None, sample_weight: Array | None = None) -> float:
-        """Minus the weighted sum of the divergences of the rows of X from their nearest centres.
+        """Minus the weighted sum of the divergences of the rows of X from their nearest centers.
 
         Parameters
         ----------

@@ -121,7 +121,7 @@ class Quadratic(_QuadraticForm, saved_as="Quadratic"):
 
 
 class KullbackLeibler(Generator, saved_as="KullbackLeibler"):
-    """Generator of the (generalised) Kullback-Leibler divergence: f(x) = sum x log x - x.
+    """Generator of the (generalized) Kullback-Leibler divergence: f(x) = sum x log x - x.
 
     D(x, y) = sum x log(x / y) - x + y, for x of at least 0 and positive y.
 

@@ -184,9 +184,9 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
         return torch.where(same, 0.0, gaps)
 
     def _soft_paired(self, x: Tensor, y: Tensor) -> Tensor:
-        """tau log sum_k sigma_k exp(z_k): sigma the softmax at y, z = A(x - y) / tau centred under sigma.
+        """tau log sum_k sigma_k exp(z_k): sigma the softmax at y, z = A(x - y) / tau centered under sigma.
 
-        With the centring this is tau log1p sum_k sigma_k (exp(z_k) - 1 - z_k), where nothing cancels.
+        With the centering this is tau log1p sum_k sigma_k (exp(z_k) - 1 - z_k), where nothing cancels.
         """
         log_shares = self._log_shares(y)
         shares = log_shares.exp()

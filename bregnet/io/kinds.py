@@ -199,7 +199,7 @@ def _expect_clusters(estimator: BregmanKMeans) -> None:
     if running is not None:
         _expect_centres(estimator, "_running", running.centres)
         if len(running.centres) != len(centres) or not isinstance(estimator._seed, np.random.RandomState):
-            raise ValueError(f"_running must have {len(centres)} centres and a seed, got {len(running.centres)}")
+            raise ValueError(f"_running must have {len(centres)} centers and a seed, got {len(running.centres)}")
 
 
 def _expect_components(estimator: BregmanMixture) -> None:

@@ -152,7 +152,7 @@ def divergence_map(divergence: Any, X: Array, y: Array | None = None, ax: Axes |
         A divergence, its generator, its name, or a fitted estimator with a `divergence_`.
     X : array of shape (n_samples, n_features)
     y : array of shape (n_samples,), default=None
-        Class labels, shown by colours and markers.
+        Class labels, shown by colors and markers.
     ax : matplotlib.axes.Axes, default=None
         Where to draw; new axes of pyplot by default.
 

@@ -183,7 +183,7 @@ def shown_distance(value: float) -> str:
 
 
 def colour(number: int) -> str:
-    """The colour of a class or a curve; they repeat."""
+    """The color of a class or a curve; they repeat."""
     return COLOURS[number % len(COLOURS)]
 
 

@@ -90,9 +90,9 @@ class Retrieval:
     curve : Curve
         Of precision against recall.
     accuracy : float
-        Of nearest neighbours.
+        Of nearest neighbors.
     distances, ids : ndarray of shape (n_rows, k)
-        Nearest neighbours of every row.
+        Nearest neighbors of every row.
     """
 
     curve: Curve

@@ -86,7 +86,7 @@ class BregmanIndex:
         self.side = check.one_of("side", side, ("right", "left"))
         if isinstance(kind, str) and kind == "hnsw":
             raise ValueError(
-                f"kind must be one of {', '.join(map(repr, KINDS))}, got 'hnsw': graphs of neighbours lose most of the"
+                f"kind must be one of {', '.join(map(repr, KINDS))}, got 'hnsw': graphs of neighbors miss most of the"
                 " nearest items on inner products: use kind='ivf', or to_inner_product(symmetric=True) for a graph"
                 " elsewhere"
             )
@@ -310,7 +310,7 @@ class BregmanIndex:
         Parameters
         ----------
         symmetric : bool, default=False
-            Whether to make vectors for stores that search graphs of neighbours (HNSW), which fail on plain ones.
+            Whether to make vectors for stores that search graphs of neighbors (HNSW), which fail on plain ones.
 
         Returns
         -------
