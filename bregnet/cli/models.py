@@ -11,7 +11,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, is_regressor
 
 from bregnet.cli.data import Columns, Data, read_rows
-from bregnet.divergences import BregmanDivergence, Generator
+from bregnet.divergences import BregmanDivergence
+from bregnet.divergences.resolve import divergence_of
 from bregnet.io import load_with_header
 from bregnet.retrieval import BregmanIndex
 from bregnet.retrieval.folder import read_header
@@ -54,12 +55,10 @@ class Model:
     @property
     def divergence(self) -> BregmanDivergence | None:
         """Its divergence, where it has one."""
-        if isinstance(self.holds, BregmanDivergence):
-            return self.holds
-        if isinstance(self.holds, Generator):
-            return BregmanDivergence(self.holds)
-        found = getattr(self.holds, "divergence_", getattr(self.holds, "divergence", None))
-        return found if isinstance(found, BregmanDivergence) else None
+        try:
+            return divergence_of(self.holds)
+        except TypeError:
+            return None
 
     def needed_divergence(self, command: str) -> BregmanDivergence:
         """Its divergence, which it must have."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,10 @@ from bregnet.cli.models import plain
 from bregnet.clustering import BregmanKMeans
 from bregnet.divergences import BregmanDivergence
 from bregnet.reporting.subject import unit_variance_euclid
-from bregnet.retrieval import BregmanIndex, BregmanKNeighborsClassifier
+from bregnet.retrieval import BregmanKNeighborsClassifier
+from bregnet.retrieval.evaluation import retrieval_scores
 
 SOME = 200  # rows that show whether a divergence is 0
-BLOCK_ELEMENTS = 1 << 22  # divergences that are held at once
 CLUSTER_STARTS = 5
 HEADINGS = {
     "accuracy": "{k}-NN accuracy",
@@ -55,7 +55,7 @@ def warn_of_nothing(divergence: BregmanDivergence, data: Data) -> None:
 
 
 def divergence_scores(
-    compared: Mapping[str, BregmanDivergence], data: Data, known: Data | None, *, k: int, seed: int
+    compared: Mapping[str, BregmanDivergence], data: Data, known: Data | None, *, k: int, seed: int, side: str = "right"
 ) -> dict[str, dict[str, float]]:
     """Scores of divergences, with Euclid first.
 
@@ -70,6 +70,8 @@ def divergence_scores(
         Neighbors that classify.
     seed : int
         Of the clusters.
+    side : {"right", "left"}, default="right"
+        Which argument of the divergence the searched rows are.
     """
     gallery = data if known is None else known
     for each in (data, gallery):
@@ -81,7 +83,7 @@ def divergence_scores(
     labels, wanted = codes[: len(items)], codes[-len(X) :]
     others = None if known is None else (items, labels)
     rows = {EUCLID: unit_variance_euclid(items), **compared}
-    return {row: _scores(divergence, X, wanted, others, k, seed) for row, divergence in rows.items()}
+    return {row: _scores(divergence, X, wanted, others, k, seed, side) for row, divergence in rows.items()}
 
 
 def _scores(
@@ -91,14 +93,16 @@ def _scores(
     known: tuple[np.ndarray, np.ndarray] | None,
     k: int,
     seed: int,
+    side: str,
 ) -> dict[str, float]:
-    neighbours = BregmanKNeighborsClassifier(divergence, k).fit(*(known or (X, y)))
+    retrieval = retrieval_scores(divergence, X, y, known, side=side, measures=("map", "r_precision", "auc"))
+    neighbours = BregmanKNeighborsClassifier(divergence, k, side=side).fit(*(known or (X, y)))
     # until nothing changes: the tolerance is in the units of X, and divergences in units of their own
     settled: dict[str, Any] = {"n_init": CLUSTER_STARTS, "tol": 0.0, "random_state": seed}
     found = BregmanKMeans(len(np.unique(y)), divergence=divergence, **settled).fit_predict(X)
     return {
         "accuracy": float(neighbours.score(None if known is None else X, y)),
-        **_retrieval(divergence, X, y, known),
+        **{name: float(np.nanmean(values)) for name, values in retrieval.items()},
         **agreement(y, found),
     }
 
@@ -110,42 +114,6 @@ def agreement(y: Any, clusters: Any) -> dict[str, float]:
         "rand": float(adjusted_rand_score(y, clusters)),
         "purity": metrics.purity(y, clusters),
     }
-
-
-def _retrieval(
-    divergence: BregmanDivergence, X: np.ndarray, y: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None
-) -> dict[str, float]:
-    """Means over the queries that have something to find."""
-    measures = {"map": metrics.mean_average_precision, "r_precision": metrics.r_precision, "auc": metrics.retrieval_auc}
-    found: dict[str, list[np.ndarray]] = {name: [] for name in measures}
-    for divergences, relevant in _ranked(divergence, X, y, known):
-        for name, measure in measures.items():
-            found[name].append(measure(divergences, relevant, per_query=True))
-    per_query = {name: np.concatenate(parts) for name, parts in found.items()}
-    if np.isnan(per_query["auc"]).all():
-        raise ValueError("the target must give some row another of its class and one of another class, got none")
-    return {name: float(np.nanmean(values)) for name, values in per_query.items()}
-
-
-def _ranked(
-    divergence: BregmanDivergence, X: np.ndarray, y: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Divergences of all items and whether they are relevant, some queries at a time; a row does not find itself.
-
-    They come from the index, which gives equally near items one value, whatever the rounding.
-    """
-    items, labels = known or (X, y)
-    index = BregmanIndex(divergence)
-    index.add(items)
-    step = max(1, BLOCK_ELEMENTS // len(items))
-    for start in range(0, len(X), step):
-        rows = np.arange(start, min(start + step, len(X)))
-        divergences, ids = index.search(X[rows], len(items), progress=False)
-        relevant = y[rows, None] == labels[ids]
-        if known is None:
-            own = ids == rows[:, None]
-            divergences[own], relevant[own] = np.inf, False
-        yield np.asarray(divergences), relevant
 
 
 def regression_scores(model: Any, data: Data) -> dict[str, float]:

@@ -17,7 +17,7 @@ from bregnet.cli.models import Model, plain
 from bregnet.cli.options import STANDARD
 from bregnet.cli.output import check_outputs, shows_progress, tell, writing
 from bregnet.retrieval import BregmanIndex
-from bregnet.retrieval.base import but_own
+from bregnet.retrieval.base import nearest_others
 
 
 def run(
@@ -100,10 +100,11 @@ def neighbours(
     with tqdm(total=total, desc="searching", unit=" queries", disable=not shows_progress(quiet=quiet)) as bar:
         for start in range(0, total, at_once):
             rows = np.arange(start, min(start + at_once, total))
-            divergences, ids = map(np.asarray, index.search(queries[rows], k + alone, progress=False))
             if alone:
-                others = but_own(ids, rows)
-                divergences, ids = (each[others].reshape(-1, k) for each in (divergences, ids))
+                found = nearest_others(index, queries[rows], k, rows, progress=False)
+            else:
+                found = index.search(queries[rows], k, progress=False)
+            divergences, ids = map(np.asarray, found)
             for query, near, values in zip(rows.tolist(), ids.tolist(), divergences.tolist(), strict=True):
                 for rank, (item, value) in enumerate(zip(near, values, strict=True), start=1):
                     yield query, rank, item, value

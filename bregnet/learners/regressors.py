@@ -19,6 +19,7 @@ from bregnet._core.validation import sample_weights
 from bregnet.distributed import Ranks, current
 from bregnet.divergences import DifferenceOfConvex, MaxAffine
 from bregnet.learners.base import Monitor, SolverEstimator
+from bregnet.learners.start import Start
 from bregnet.solver.checkpoints import Checkpoint
 from bregnet.solver.partition import merge_duplicates
 from bregnet.solver.penalty import Penalty
@@ -133,19 +134,10 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         """Validate the parameters, build the program, solve it, store the function."""
         options = self._options(len(features))
         temperature = check.at_least_zero("temperature", self.temperature)
-        signs = check.monotone_signs(self.monotone, features.shape[1])
         check.boolean("clip", self.clip)
 
         units = self._units(features, targets)
-        merged = merge_duplicates(features, units.points)
-        points = self._points(features, units, merged)
-        slope_signs = None if signs is None else torch.as_tensor(signs, device=points.device)
-        penalty = Penalty(self._penalty_level(units, points.device), slope_signs)
-        scaled = units.targets(targets)
-        means = np.bincount(merged.inverse, scaled) / merged.counts
-        offset = float(np.mean((scaled - means[merged.inverse]) ** 2))
-        start = self._start(points, self._seed())
-        problem = LeastSquares(start.geometry, points.here(means), penalty, self._signs, offset, current())
+        problem, start = self._program(features, targets, units)
         learned = _FunctionFromPieces(problem, units, units.target_scale if self.standardize else 1.0, features)
 
         pieces, result = self._solve(problem, start, options, learned.quick_function, monitor)
@@ -155,6 +147,19 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         result = _in_units(result, 1.0 if self.standardize else units.target_scale**2)
         self._record(result, monitored=monitor is not None)
         return self
+
+    def _program(self, features: np.ndarray, targets: np.ndarray, units: Standardisation) -> tuple[LeastSquares, Start]:
+        """The program for rows in these units, and where the solver starts."""
+        signs = check.monotone_signs(self.monotone, features.shape[1])
+        merged = merge_duplicates(features, units.points)
+        points = self._points(features, units, merged)
+        slope_signs = None if signs is None else torch.as_tensor(signs, device=points.device)
+        penalty = Penalty(self._penalty_level(units, points.device), slope_signs)
+        scaled = units.targets(targets)
+        means = np.bincount(merged.inverse, scaled) / merged.counts
+        offset = float(np.mean((scaled - means[merged.inverse]) ** 2))
+        start = self._start(points, self._seed())
+        return LeastSquares(start.geometry, points.here(means), penalty, self._signs, offset, current()), start
 
 
 @dataclass(frozen=True)

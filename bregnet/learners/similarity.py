@@ -13,7 +13,7 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
 from bregnet.divergences import BregmanDivergence
 from bregnet.learners.calibration import similarity_threshold
-from bregnet.metrics import mean_average_precision
+from bregnet.retrieval.evaluation import retrieval_scores
 
 
 class LearnedPairs(BaseEstimator):
@@ -161,15 +161,4 @@ class LearnedPairs(BaseEstimator):
         """
         check_is_fitted(self, "divergence_")
         features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64, reset=False)
-        precisions = []
-        for rows, divergences in self.divergence_.pairwise_blocks(features):
-            block = np.asarray(divergences)
-            relevant = labels[rows, None] == labels
-            np.fill_diagonal(block[:, rows], np.inf)
-            np.fill_diagonal(relevant[:, rows], False)
-            precisions.append(mean_average_precision(block, relevant, per_query=True))
-        per_query = np.concatenate(precisions)
-        counted = ~np.isnan(per_query)
-        if not counted.any():
-            raise ValueError("y must have a class with at least 2 rows, got none")
-        return float(per_query[counted].mean())
+        return float(np.nanmean(retrieval_scores(self.divergence_, features, labels)["map"]))

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from bregnet._core import validation as check
 from bregnet.divergences import BregmanDivergence
+from bregnet.divergences.resolve import divergence_of
 from bregnet.nn._max_affine import LearnableMaxAffine
-from bregnet.nn._parts import divergence_of
 
 try:
     from pytorch_metric_learning.distances import BaseDistance  # type: ignore[import-untyped]

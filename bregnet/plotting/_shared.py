@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from bregnet._core import validation as check
 from bregnet._core.arrays import Array, refuse_strange, to_numpy
 from bregnet._core.optional import require
-from bregnet.divergences import BregmanDivergence, Generator
-from bregnet.divergences import divergence as named_divergence
-from bregnet.divergences.bregman_divergence import NAMED
+from bregnet.divergences import BregmanDivergence
+from bregnet.divergences.resolve import divergence_of, side_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,18 +53,7 @@ def measure(given: Any, name: str = "divergence") -> Measure:
     """The divergence of an estimator, a generator or a name, with the side that the estimator searches."""
     if isinstance(given, Measure):
         return given
-    if isinstance(given, str | Generator | BregmanDivergence):
-        return Measure(named_divergence(given))
-    holder = given if hasattr(given, "divergence_") else getattr(given, "best_estimator_", given)
-    found = getattr(holder, "divergence_", None)
-    if isinstance(found, BregmanDivergence):
-        side = getattr(holder, "side", "right")
-        return Measure(found, side if side in ("right", "left") else "right")
-    check.fitted_if_estimator(given)
-    raise TypeError(
-        f"{name} must be a BregmanDivergence, a generator, one of {', '.join(map(repr, NAMED))} or a fitted estimator"
-        f" with a divergence_, got {given!r}"
-    )
+    return Measure(divergence_of(given, name), side_of(given))
 
 
 def rows_of(name: str, values: Array, n_features: int | None = None, fitted: Any = None) -> np.ndarray:

@@ -15,9 +15,10 @@ from sklearn.metrics import mean_absolute_error, r2_score
 
 from bregnet._core.version import __version__
 from bregnet.divergences import DifferenceOfConvex, GeneratorSum, MaxAffine
-from bregnet.plotting._retrieval import Curve, curve, nearest
+from bregnet.plotting._retrieval import Curve, curve
 from bregnet.plotting._shared import Measure, printable
 from bregnet.reporting.subject import Rows, Subject
+from bregnet.retrieval import BregmanKNeighborsClassifier
 
 N_NEIGHBOURS = 5
 
@@ -108,11 +109,11 @@ def retrieval(by: Measure, rows: Rows, known: Rows | None) -> Retrieval:
     k = min(N_NEIGHBOURS, len(found.features) - (known is None))
     if k < 1:
         raise ValueError(f"X must have at least 2 rows, got {len(rows.features)}")
-    asked = np.arange(len(rows.features))
-    distances, ids = nearest(by, rows.features, asked, k, None if known is None else known.features)
-    votes = np.zeros((len(asked), max(rows.targets.max(), found.targets.max()) + 1))
-    np.add.at(votes, (asked[:, None], found.targets[ids]), 1)
-    accuracy = float((votes.argmax(1) == rows.targets).mean())
+    neighbours = BregmanKNeighborsClassifier(by.divergence, k, side=by.side, device="cpu")
+    neighbours.fit(found.features, found.targets)
+    asked = None if known is None else rows.features
+    distances, ids = map(np.asarray, neighbours.kneighbors(asked))
+    accuracy = neighbours.score(asked, rows.targets)
     return Retrieval(curve(by, rows.features, rows.targets, others), accuracy, distances, ids)
 
 

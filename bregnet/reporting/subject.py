@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
 from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean, divergence
+from bregnet.divergences.resolve import best_of
 from bregnet.plotting._fits import feature_names_of, held_fits, predicted_by, targets_of
 from bregnet.plotting._shared import (
     Measure,
@@ -150,8 +151,7 @@ def _kind(estimator: Any) -> str:
 
 def _last_step(estimator: Any, X: Array, X_known: Array | None, names: Any) -> tuple[Any, Array, Array | None, Any]:
     """The last step of a pipeline with its input; the best estimator of a search."""
-    if not hasattr(estimator, "divergence_") and not hasattr(estimator, "function_"):
-        estimator = getattr(estimator, "best_estimator_", estimator)
+    estimator = best_of(estimator)
     if not isinstance(estimator, Pipeline):
         return estimator, X, X_known, names
     if len(estimator) > 1:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from bregnet import divergences
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
 from bregnet._core.notebook import shown_in_notebooks
-from bregnet.divergences import BregmanDivergence, Generator
+from bregnet.divergences.resolve import divergence_of
 from bregnet.retrieval.collection import Collection
 from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.engines import ENGINES, build_engine
@@ -40,8 +40,9 @@ class BregmanIndex:
 
     Parameters
     ----------
-    divergence : BregmanDivergence, Generator or str
-        The divergence, a generator, or the name of a classical one.
+    divergence : BregmanDivergence, Generator, str or fitted estimator
+        The divergence, a generator, the name of a classical one, or what has learned one, such as a fitted
+        :class:`bregnet.PBDL`.
     side : {"right", "left"}, default="right"
         "right" searches for the least D(query, item), "left" for the least D(item, query).
     kind : {"flat", "ivf"}, default="flat"
@@ -73,7 +74,7 @@ class BregmanIndex:
 
     def __init__(
         self,
-        divergence: BregmanDivergence | Generator | str,
+        divergence: Any,
         *,
         side: str = "right",
         kind: str = "flat",
@@ -82,7 +83,7 @@ class BregmanIndex:
         device: str | torch.device = "auto",
         random_state: int | None = None,
     ) -> None:
-        self.divergence = divergences.divergence(divergence)
+        self.divergence = divergence_of(divergence)
         self.side = check.one_of("side", side, ("right", "left"))
         if isinstance(kind, str) and kind == "hnsw":
             raise ValueError(

@@ -76,15 +76,24 @@ def rounded(values: Tensor) -> Tensor:
     return ((values.view(torch.int64) + (1 << (cut - 1))) >> cut << cut).view(torch.float64)
 
 
+def ties_with_next(values: Tensor, ties: Tensor) -> Tensor:
+    """Whether each of ordered divergences (..., c) ties with the next, (..., c - 1).
+
+    This decides ties in search and in evaluation: two that are next to each other in the order tie where they differ by
+    no more than the rounding of both, the `ties` of :meth:`Gallery.paired`, and a chain of such pairs is one tie.
+    (:mod:`bregnet.retrieval.compiled_pieces` has the same rule for lists of pieces, in compiled form.)
+    """
+    return values.diff() <= torch.minimum(ties[..., 1:], ties[..., :-1])
+
+
 def nearest_first(gallery: Gallery, queries: Tensor, found: Found, ties: Tensor, k: int) -> Found:
     """The k nearest (m, k) of the items found (m, c): by divergence, then squared Euclidean distance, then id.
 
-    Divergences that differ from one to the next by no more than their `ties` (m, c) tie, and get the least of their
-    values.
+    Those that tie by their `ties` (m, c) get the least of their values.
     """
     values, order = found.divergences.sort(dim=1)
     rows, ties = found.rows.gather(1, order), ties.gather(1, order)
-    tied = values.diff(dim=1) <= torch.minimum(ties[:, 1:], ties[:, :-1])
+    tied = ties_with_next(values, ties)
     if tied.any():
         first = torch.cat([torch.ones_like(values[:, :1], dtype=torch.bool), ~tied], 1)
         values = torch.where(first, values, -torch.inf).cummax(1).values

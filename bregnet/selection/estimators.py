@@ -19,8 +19,8 @@ from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
 from bregnet.learners.base import SolverEstimator
 from bregnet.learners.regressors import FunctionRegressor
 from bregnet.learners.similarity import LearnedPairs
-from bregnet.metrics import mean_average_precision, retrieval_auc
 from bregnet.retrieval import BregmanKNeighborsClassifier
+from bregnet.retrieval.evaluation import retrieval_scores
 from bregnet.selection.base import SearchCV
 from bregnet.selection.folds import Plan, Split, fold_function
 from bregnet.selection.members import Member, drawn, mean_function, weighted
@@ -355,9 +355,8 @@ class _RetrievalScore:
         if self.kind == "accuracy":
             model = BregmanKNeighborsClassifier(divergence, min(self.n_neighbors, len(items)))
             return float(model.fit(items, labels).score(queries, wanted))
-        divergences = np.asarray(divergence.pairwise(queries, items))
-        metric = mean_average_precision if self.kind == "map" else retrieval_auc
-        return metric(divergences, wanted[:, None] == labels)
+        scores = retrieval_scores(divergence, queries, wanted, (items, labels), measures=[self.kind])
+        return float(np.nanmean(scores[self.kind]))
 
 
 class PBDLCV(LearnedPairs, SearchCV):

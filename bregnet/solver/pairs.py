@@ -385,7 +385,7 @@ class TorchPairs(PairOperator):
         points, anchor = geometry.lifted.to(self.dtype), fitted.to(self.dtype)
         excess = torch.zeros((n, WORST), dtype=self.dtype, device=device)
         of_pieces = torch.zeros((n, WORST), dtype=torch.int64, device=device)
-        more, of_points = [], []
+        more, of_points = [excess[:0]], [of_pieces[:0]]  # a rank may have no pieces
         step = max(1, SCAN_ELEMENTS // n)
         for start in range(self.share.start, self.share.stop, step):
             numbers = torch.arange(start, min(start + step, self.share.stop), device=device)
