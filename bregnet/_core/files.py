@@ -1,4 +1,4 @@
-"""Files of tensors with a versioned header: written at once or not at all, read without running anything."""
+"""Files of tensors with a versioned header: complete when they appear, and read without running anything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from bregnet._core.version import __version__
 
 HEADER = "bregnet"
-# what reading a file that is not what it should be can raise; the system's own errors are not among it
+# what reading a damaged file can raise; errors of the operating system are not among it
 DAMAGE = (
     ValueError,
     TypeError,
@@ -34,12 +34,12 @@ DAMAGE = (
 
 
 class UnreadableFileError(ValueError):
-    """A file that is not what it should be: cut short, altered, of a later version, or of another kind."""
+    """A file that cannot be read: truncated, altered, of a later version, or of another kind."""
 
 
 @contextmanager
 def naming_damage(path: Path, kind: str) -> Iterator[None]:
-    """Raise an `UnreadableFileError` that names the file for whatever reading something that is not right can raise."""
+    """Turn the errors that reading a damaged file can raise into an `UnreadableFileError` that names the file."""
     try:
         yield
     except UnreadableFileError as error:
@@ -77,7 +77,7 @@ def read_tensors(path: Path, kind: str, *versions: int, mmap: bool = False) -> t
 
 
 def digest(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """A checksum against accidents; it does not say who wrote the file."""
+    """A checksum against accidental changes, not against forgery."""
     found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -89,7 +89,7 @@ def digest(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> str:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A new file to write to, which becomes `path` when all is written; otherwise nothing is left of it."""
+    """A temporary file to write to, which is renamed to `path` when it is complete, and removed on an error."""
     path = path.resolve()
     if path.is_dir():
         raise IsADirectoryError(f"path must be that of a file, got the folder {str(path)!r}")
@@ -106,7 +106,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         with open(made, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(made, path)
-    except OSError as error:  # tell of the file that was asked for
+    except OSError as error:  # name the file that was asked for
         raise type(error)(error.errno, f"{path} cannot be written: {error.strerror or error}") from error
     finally:
         made.unlink(missing_ok=True)
@@ -114,7 +114,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def _sync_folder(path: Path) -> None:
-    """Make the names in a folder last, on systems that can."""
+    """Flush the names in a folder to the disk, on systems that can."""
     if os.name == "posix":
         folder = os.open(path, os.O_RDONLY)
         try:
@@ -125,9 +125,9 @@ def _sync_folder(path: Path) -> None:
 
 @contextmanager
 def whole_folder(path: Path, names: tuple[str, ...]) -> Iterator[Path]:
-    """A new folder to write to, which becomes `path` when all is written; otherwise nothing is left of it.
+    """A temporary folder to write to, which is renamed to `path` when it is complete, and removed on an error.
 
-    A folder that is there already is replaced if it holds nothing but files of these names, and refused otherwise.
+    An existing folder is replaced if it holds only files of these names, and refused otherwise.
     """
     path = path.resolve()
     if path.exists() and not (path.is_dir() and {each.name for each in path.iterdir()} <= set(names)):

@@ -1,7 +1,7 @@
-"""Queries in threads of Python, for code that releases the interpreter's lock.
+"""Queries in Python threads, for code that releases the interpreter lock.
 
-Torch and faiss each have OpenMP threads of their own. Those of one keep a core busy for a while after their work is
-done, and the other then takes several times as long; threads of Python do not.
+Torch and faiss each have OpenMP threads of their own. Those of one spin for a while after their work is done, and the
+other then takes several times as long. Python threads do not spin.
 """
 
 from __future__ import annotations

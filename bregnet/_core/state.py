@@ -1,4 +1,4 @@
-"""Values as plain JSON and tensors, and back: what files hold of them."""
+"""Values as plain JSON and tensors, for files, and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bregnet._core import validation as check
 
-MOST_COPIES, SMALL = 64, 1 << 24  # how often a file may have its tensors used, beyond some megabytes
+MOST_COPIES, SMALL = 64, 1 << 24  # how often the tensors of a file may be used, beyond some megabytes
 
 
 class Tensors:
@@ -26,7 +26,7 @@ class Tensors:
     same : mapping of str to str, default=None
         From further names to those stored.
     mapped : bool, default=False
-        Whether tensors stay in their file, and are not read before they are needed.
+        Whether tensors are memory-mapped, and read when they are needed.
     """
 
     def __init__(self, stored: Mapping[str, Tensor] | None = None, same: Any = None, *, mapped: bool = False) -> None:
@@ -35,7 +35,7 @@ class Tensors:
         self.mapped = mapped
         self._names: dict[tuple[Any, ...], str] = {}
         self._uses: Counter[tuple[Any, ...]] = Counter()
-        self._kept: list[Tensor] = []  # alive, so that an address means one tensor only
+        self._alive: list[Tensor] = []  # so that no address is used again
         self._unread = {*self.stored, *self.same}
         self._room = SMALL + MOST_COPIES * sum(tensor.nbytes for tensor in self.stored.values())
 
@@ -48,7 +48,7 @@ class Tensors:
             self.same[name] = self._names[known]
             return
         self._names[known] = name
-        self._kept.append(tensor)
+        self._alive.append(tensor)
         # safetensors refuses tensors that share memory
         shared = self._uses[known] > 1 or tensor.untyped_storage().nbytes() != tensor.nbytes
         self.stored[name] = tensor.clone() if shared else tensor
@@ -62,7 +62,7 @@ class Tensors:
         return name in self.stored or name in self.same
 
     def __getitem__(self, name: str) -> Tensor:
-        """A stored tensor, which counts as read; a small file must not ask for much memory by many names."""
+        """A stored tensor, which counts as read. A small file cannot take much memory by naming it many times."""
         tensor = self.stored[self.same.get(name, name)]
         self._unread.discard(name)
         self._room -= tensor.nbytes
@@ -71,12 +71,12 @@ class Tensors:
         return tensor
 
     def expect_all_read(self) -> None:
-        """Raise an error where a tensor belongs to nothing."""
+        """Raise an error where a tensor was not read."""
         if self._unread:
             raise ValueError(f"nothing has the tensor {min(self._unread)!r}")
 
     def tensor(self, name: str, shape: tuple[int | None, ...], *dtypes: torch.dtype) -> Tensor:
-        """A stored tensor, checked, as one of its own where it has other names; None is any length."""
+        """A stored tensor, checked, and copied where it has other names; None is any length."""
         tensor = self[name]
         fits = tensor.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, tensor.shape, strict=True))
         if not fits or tensor.dtype not in dtypes:
@@ -94,8 +94,8 @@ class Tensors:
         return numbers
 
     def array(self, name: str, *, ndim: int = 1, kinds: str = "f", finite: bool = True) -> np.ndarray:
-        """A stored tensor as an array of its own, checked."""
-        array = self[name].clone().numpy()  # memory of torch: products round by how it lies
+        """A copy of a stored tensor as an array, checked."""
+        array = self[name].clone().numpy()  # memory of torch, whose alignment decides how products round
         if array.ndim != ndim or array.dtype.kind not in kinds:
             raise ValueError(f"{name} must have {ndim} dimensions, got shape {array.shape} and dtype {array.dtype}")
         if finite and not np.isfinite(array).all():
@@ -104,10 +104,10 @@ class Tensors:
 
 
 class Field(Protocol):
-    """How a value becomes plain values, and tensors under its name; and how it is read back and checked."""
+    """How a value is written, as plain values and tensors under its name, and how it is read and checked."""
 
     def write(self, name: str, value: Any, tensors: Tensors) -> Any:
-        """What JSON can hold of it."""
+        """Plain values."""
         ...
 
     def read(self, name: str, state: Any, tensors: Tensors) -> Any:
@@ -156,12 +156,12 @@ def whole(least: int) -> Made:
 
 @dataclass(frozen=True)
 class Real:
-    """A number. JSON has no words for those that are not finite."""
+    """A number; those that are not finite are text in JSON."""
 
     finite: bool = False
 
     def write(self, name: str, value: float, tensors: Tensors) -> float | str:
-        """The number, or a word."""
+        """The number, or text."""
         return float(value) if math.isfinite(value) else str(float(value))
 
     def read(self, name: str, state: Any, tensors: Tensors) -> float:
@@ -215,7 +215,7 @@ class Labels:
         return np.array(labels, dtype=str)
 
     def _expect_alike(self, name: str, labels: list[str]) -> None:
-        """Raise an error for a few long labels among many: an array has as much room for each as for the longest."""
+        """Raise an error for a few long labels among many: an array has as many bytes for each as for the longest."""
         longest, count = max(map(len, labels), default=0), len(labels)
         if 4 * longest * count > SMALL + MOST_COPIES * sum(map(len, labels)):
             raise ValueError(f"{name} must have labels of about one length, got {count}, of up to {longest} letters")

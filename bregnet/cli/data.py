@@ -22,7 +22,7 @@ TABLES, ARRAYS = (".csv", ".csv.gz", ".parquet", ".pq"), (".npz", ".npy")
 
 @dataclass(frozen=True)
 class Data:
-    """What a file holds.
+    """The rows of a file.
 
     Attributes
     ----------
@@ -30,9 +30,9 @@ class Data:
         A frame keeps the names of the features.
     y : ndarray or None
     target : str
-        What y is called.
+        Name of y.
     labels : ndarray or None
-        What the rows are called.
+        Names of the rows.
     """
 
     X: Any
@@ -59,7 +59,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are features; all, unless some are named."""
+    """Which columns of a table are features; all by default."""
 
     features: tuple[str, ...] | None = None
     drop: tuple[str, ...] | None = None
@@ -75,7 +75,7 @@ class Columns:
 
 
 def needed_target(path: Path, target: str | None) -> str:
-    """What the target of a file is called: y, unless said otherwise, in an archive, and in others it must be said."""
+    """The name of the target: "y" by default in an archive, and required for other files."""
     kind = _kind(path)
     if target is None and kind != ".npz":
         what = "be a .npy file beside" if kind == ".npy" else "name a column of"
@@ -91,13 +91,13 @@ def read_rows(
     target: str | None = None,
     label: str | None = None,
 ) -> Data:
-    """Features of a file, and target and names of the rows where asked for.
+    """Read the features of a file and, if asked for, target and names of the rows.
 
     Parameters
     ----------
     path : Path
     names : list of str, default=None
-        Columns of a table that are the features; otherwise `columns` chooses among those that are left.
+        Columns of a table that are the features; otherwise `columns` chooses among the other columns.
     columns : Columns, default=None
     target, label : str, default=None
         A column of a table, an array of an archive, or an .npy file beside a matrix.
@@ -171,7 +171,7 @@ def _kind(path: Path) -> str:
 
 
 def _table(path: Path, kind: str, labels: Sequence[str]) -> Any:
-    """A table; of a CSV file, columns that hold labels are words where numbers would not say the same."""
+    """A table; in a CSV file, columns of labels stay text where numbers would lose something, as of the code 007."""
     require(f"reading {path.name}", "pandas", extra="cli")
     import pandas as pd
 
@@ -193,7 +193,7 @@ def _table(path: Path, kind: str, labels: Sequence[str]) -> Any:
 
 
 def _without_row_numbers(table: Any) -> Any:
-    """Leave out the row numbers that pandas writes as a first column without a name: they are no feature."""
+    """Drop the first column if it is the index that pandas has written, without a name."""
     first = table.columns[0] if table.shape[1] else ""
     if first != "Unnamed: 0" or not np.array_equal(table[first].to_numpy(), np.arange(len(table))):
         return table
@@ -202,11 +202,11 @@ def _without_row_numbers(table: Any) -> Any:
 
 
 def _keep_words(table: Any, source: Any, labels: list[str]) -> None:
-    """Put back what was taken for numbers or for missing values: codes such as 007, and the words NA and None."""
+    """Restore text that was read as numbers or missing values: codes such as 007, and the words NA and None."""
     import pandas as pd
     from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
-    # numbers may be codes, and what is missing may be a word; other columns are what is written there
+    # integers may be codes, and missing values may be words; other columns were read as they are
     labels = [name for name in labels if is_integer_dtype(table[name].dtype) or table[name].isna().any()]
     if not labels:
         return
@@ -293,7 +293,7 @@ def _member(path: Path, name: str) -> np.ndarray:
 
 
 def _mapped(path: Path) -> np.ndarray:
-    """An array that stays in its file."""
+    """A memory-mapped array."""
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     try:

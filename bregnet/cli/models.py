@@ -1,4 +1,4 @@
-"""Models in files: what they can do, and rows for them."""
+"""Saved models, and rows of files for them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from bregnet.retrieval.folder import read_header
 
 @dataclass(frozen=True)
 class Model:
-    """What a file holds, an object of this library, or the folder of an index.
+    """An object that was read from a file, or from the folder of an index.
 
     Attributes
     ----------
     path : Path
     holds : object
     header : dict
-        What the file says about itself.
+        The header of the file.
     """
 
     path: Path
@@ -101,5 +101,5 @@ class Model:
 
 
 def plain(X: Any) -> np.ndarray:
-    """Rows without the names of their columns, which were checked when they were read."""
+    """Rows as an array, without names of columns, which were checked when they were read."""
     return X if isinstance(X, np.ndarray) else X.to_numpy()

@@ -21,11 +21,11 @@ target = click.option("--target", metavar="COLUMN", help="Column of a table, arr
 seed = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 quiet = click.option("--quiet", is_flag=True, help="Print results, warnings and errors only.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-report = click.option("--report", type=PATH, metavar="HTML", help="Write a report to look at, one file.")
+report = click.option("--report", type=PATH, metavar="HTML", help="Write a report, one HTML file.")
 
 
 class Names(click.ParamType):
-    """Names with commas between them."""
+    """Names separated by commas."""
 
     name = "names"
 
@@ -37,12 +37,12 @@ class Names(click.ParamType):
 
 
 class Pieces(click.ParamType):
-    """A number of pieces, "auto", or "all" for a piece of its own for every row."""
+    """A number of pieces, "auto", or "all" for a piece per row."""
 
     name = "pieces"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value for `n_pieces`, except that None is "all" here: click means by None that nothing was given."""
+        """The value of `n_pieces`, with "all" in place of None, which for click is an option that was not given."""
         if value in ("auto", "all") or isinstance(value, int):
             return value
         if not value.isdecimal() or int(value) < 1:
@@ -58,5 +58,5 @@ def columns(command: Command) -> Command:
 
 
 def examples(*commands: str) -> str:
-    """The end of a command's help."""
+    """Examples for the end of a command's help."""
     return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])

@@ -48,7 +48,7 @@ def headed(scores: Mapping[str, float], k: int = 5) -> dict[str, float]:
 
 
 def warn_of_nothing(divergence: BregmanDivergence, data: Data) -> None:
-    """Warn of a divergence that is 0 throughout: its neighbours are those of Euclid, which breaks ties."""
+    """Warn of a divergence that is 0 throughout: its neighbors are those of Euclid, which breaks ties."""
     some = np.asarray(plain(data.X)[:SOME], dtype=np.float64)
     if len(some) > 1 and not np.asarray(divergence.pairwise(some)).any():
         warnings.warn("the divergence is 0 between all rows; a smaller --alpha may learn more", stacklevel=2)
@@ -67,7 +67,7 @@ def divergence_scores(
     known : Data or None
         What is searched; None searches the other rows of `data`.
     k : int
-        Neighbours that classify.
+        Neighbors that classify.
     seed : int
         Of the clusters.
     side : {"right", "left"}, default="right"

@@ -25,7 +25,7 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
     With a temperature :math:`\tau > 0` the maximum is the soft one, :math:`\tau \log \sum_k \exp(\cdot / \tau)`.
     Without one the gradient where pieces tie is the slope of the first.
 
-    Its divergence D(x, y) without a temperature is the value at x of the largest piece less that of the piece active
+    Its divergence D(x, y) without a temperature is the value at x of the largest piece minus that of the piece active
     at y. With one it is tau times the Kullback-Leibler divergence from the softmax of the pieces at y to that at x.
     Strictness adds half the squared distance, weighted by eps_l. Gradients flow through torch tensors to the points,
     the slopes and the intercepts.
@@ -33,7 +33,7 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
     Parameters
     ----------
     slopes : array of shape (n_pieces, n_features)
-        One slope a_k a row.
+        The slopes a_k, one in each row.
     intercepts : array of shape (n_pieces,)
         The intercepts b_k.
     temperature : float, default=0.0
@@ -180,13 +180,13 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
         """max_k p_k(x) - p_c(x), c the piece active at y."""
         values = self._piece_values(x)
         gaps = values.amax(1) - values.gather(1, self._active(y)[:, None])[:, 0]
-        same = (x == y).all(1)  # a matrix product may round equal rows differently, and ties then break otherwise
+        same = (x == y).all(1)  # a matrix product may round equal rows differently, and ties then break differently
         return torch.where(same, 0.0, gaps)
 
     def _soft_paired(self, x: Tensor, y: Tensor) -> Tensor:
-        """tau log sum_k sigma_k exp(z_k): sigma the softmax at y, z = A(x - y) / tau centred under sigma.
+        """tau log sum_k sigma_k exp(z_k): sigma the softmax at y, z = A(x - y) / tau centered under sigma.
 
-        With the centring this is tau log1p sum_k sigma_k (exp(z_k) - 1 - z_k), where nothing cancels.
+        With the centering this is tau log1p sum_k sigma_k (exp(z_k) - 1 - z_k), where nothing cancels.
         """
         log_shares = self._log_shares(y)
         shares = log_shares.exp()
@@ -227,7 +227,7 @@ class DifferenceOfConvex:
     Parameters
     ----------
     convex, concave : Generator
-        The function that is added and the one that is taken away, such as :class:`MaxAffine` or sums of them.
+        The function that is added and the one that is subtracted, such as :class:`MaxAffine` or sums of them.
 
     Examples
     --------

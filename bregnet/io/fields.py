@@ -1,4 +1,4 @@
-"""How the attributes of fitted estimators become plain values and tensors, and are read back."""
+"""How the attributes of fitted estimators are written, as plain values and tensors, and read."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ResultField:
 
 
 class SearchTable:
-    """The `cv_results_` of a search; its "params" say again what two of the columns say."""
+    """The `cv_results_` of a search; its "params" follow from two of the columns."""
 
     def write(self, name: str, value: dict[str, Any], tensors: Tensors) -> list[str]:
         """The names of the columns."""
@@ -106,10 +106,10 @@ class SearchTable:
 
 
 class RunningField:
-    """The running means that `partial_fit` of k-means goes on from."""
+    """The running means of `partial_fit` of k-means."""
 
     def write(self, name: str, value: RunningMeans, tensors: Tensors) -> dict[str, Any]:
-        """What is not a tensor."""
+        """Plain values."""
         tensors.put(f"{name}.centres", value.centres)
         tensors.put(f"{name}.weights", value.weights)
         sequence(list).write(f"{name}.history", value.history, tensors)
@@ -130,7 +130,7 @@ class Seed:
     """A `RandomState` of numpy, which is a Mersenne twister: 624 words, a place among them, and a spare number."""
 
     def write(self, name: str, value: np.random.RandomState, tensors: Tensors) -> Any:
-        """What is not a tensor; None for numpy's own, which goes on in every process for itself."""
+        """Plain values; None for numpy's global state, which every process has for itself."""
         state: Any = value.get_state(legacy=False)
         if value is np.random.mtrand._rand or state["bit_generator"] != "MT19937":
             return None

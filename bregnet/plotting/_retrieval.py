@@ -1,4 +1,4 @@
-"""Pictures of retrieval: how precise it is, and what it finds."""
+"""Plots of retrieval: how precise it is, and what it finds."""
 
 from __future__ import annotations
 
@@ -141,9 +141,9 @@ def known_rows(known: tuple[Array, Array], n_features: int) -> tuple[np.ndarray,
 def neighbours(
     divergence: Any, X: Array, y: Array, queries: int | Sequence[int], k: int = 5, ax: Axes | None = None
 ) -> Axes:
-    r"""Example queries with their nearest rows: a line of boxes for each, with classes and divergences.
+    r"""Example queries with their nearest rows: a row of boxes for each, with classes and divergences.
 
-    Neighbours of the query's class have a check mark, the others a cross and a dashed border.
+    Neighbors of the query's class have a check mark, the others a cross and a dashed border.
 
     Parameters
     ----------
@@ -153,10 +153,10 @@ def neighbours(
     y : array of shape (n_samples,)
         Class labels.
     queries : int or sequence of int
-        Row numbers of the queries, each of which is not its own neighbour; a number takes as many rows, evenly spaced
+        Row numbers of the queries, each of which is not its own neighbor; a number takes as many rows, evenly spaced
         in the order of the classes.
     k : int, default=5
-        Neighbours of each.
+        Neighbors of each.
     ax : matplotlib.axes.Axes, default=None
         Where to draw; new axes of pyplot by default.
 

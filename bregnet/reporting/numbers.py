@@ -24,7 +24,7 @@ N_NEIGHBOURS = 5
 
 
 def of_fit(subject: Subject) -> dict[str, Any]:
-    """What is known of the fit and of what it found."""
+    """The figures of the fit and of the learned function."""
     fit, found = subject.fit, dict[str, Any](estimator=subject.name)
     if subject.result is not None:
         result = subject.result
@@ -91,9 +91,9 @@ class Retrieval:
     curve : Curve
         Of precision against recall.
     accuracy : float
-        Of nearest neighbours.
+        Of nearest neighbors.
     distances, ids : ndarray of shape (n_rows, k)
-        Nearest neighbours of every row.
+        Nearest neighbors of every row.
     """
 
     curve: Curve
@@ -118,7 +118,7 @@ def retrieval(by: Measure, rows: Rows, known: Rows | None) -> Retrieval:
 
 
 def of_predictions(subject: Subject) -> dict[str, float | None]:
-    """How good the predictions of a regressor are; one row has no R^2."""
+    """Scores of the predictions of a regressor; one row has no R^2."""
     found, targets = subject.predicted, subject.rows.targets
     r2 = float(r2_score(targets, found)) if len(targets) > 1 else None
     return {"r2": r2, "mean_absolute_error": float(mean_absolute_error(targets, found))}
@@ -172,7 +172,7 @@ def _is_number(value: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value as people read it."""
+    """A value as text."""
     if value is None:
         return "-"
     if isinstance(value, bool | np.bool_):

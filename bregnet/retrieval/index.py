@@ -31,12 +31,12 @@ KINDS = tuple(ENGINES)
 class BregmanIndex:
     """A collection of points to search by a Bregman divergence.
 
-    The nearest items of a query are those of the least divergence; equally near ones, up to the rounding of double
-    precision, come by squared Euclidean distance, then by id. Divergences are true ones: candidates come from inner
-    products in single precision and are ranked in double precision.
+    The nearest items of a query are those of the least divergence. Items whose divergences are equal up to rounding are
+    ordered by squared Euclidean distance, then by id. Inner products in single precision find candidates, whose
+    divergences are then computed in double precision.
 
-    Several threads may search at once, also while another adds or removes items: each sees all items of some moment.
-    Processes that are forked from one that has searched compute on one thread each.
+    Several threads may search at once, also while another adds or removes items: each sees all items as they were at
+    one moment. Processes that are forked from one that has searched compute on one thread each.
 
     Parameters
     ----------
@@ -47,16 +47,17 @@ class BregmanIndex:
         "right" searches for the least D(query, item), "left" for the least D(item, query).
     kind : {"flat", "ivf"}, default="flat"
         "flat" is exact. It scans inner products, or, for a `MaxAffine` without temperature, visits the items piece by
-        piece. "ivf", an inverted file, is approximate and faster than a scan: it cuts the items into cells and searches
-        some of them. Without a temperature "flat" is both exact and faster.
+        piece. "ivf" is an inverted file, approximate and faster than a scan: items are in lists by the nearest of
+        `n_cells` centers, and the lists of the centers nearest to a query are searched. Without a temperature "flat"
+        is both exact and faster.
     n_cells : int, default=None
-        Cells of kind "ivf"; about the square root of the number of items by default.
+        Number of lists of kind "ivf"; about the square root of the number of items by default.
     nprobe : int, default=8
-        Cells of kind "ivf" that are searched for a query. More are slower and find more; it can be set at any time.
+        Lists of kind "ivf" that are searched for a query. More are slower and find more; it can be set at any time.
     device : str or torch.device, default="auto"
         Where to keep the items and compute; "auto" takes CUDA when there is one. Kind "ivf" computes on the CPU.
     random_state : int or None, default=None
-        Seed of the cells.
+        Seed of the centers of kind "ivf".
 
     Examples
     --------
@@ -86,7 +87,7 @@ class BregmanIndex:
         self.side = check.one_of("side", side, ("right", "left"))
         if isinstance(kind, str) and kind == "hnsw":
             raise ValueError(
-                f"kind must be one of {', '.join(map(repr, KINDS))}, got 'hnsw': graphs of neighbours lose most of the"
+                f"kind must be one of {', '.join(map(repr, KINDS))}, got 'hnsw': graphs of neighbors miss most of the"
                 " nearest items on inner products: use kind='ivf', or to_inner_product(symmetric=True) for a graph"
                 " elsewhere"
             )
@@ -117,7 +118,7 @@ class BregmanIndex:
 
     @property
     def nprobe(self) -> int:
-        """Cells of kind "ivf" that are searched for a query."""
+        """Lists of kind "ivf" that are searched for a query."""
         return self._nprobe
 
     @nprobe.setter
@@ -136,8 +137,8 @@ class BregmanIndex:
     def bytes_per_item(self) -> float:
         """Memory of an item, in bytes: `nbytes` over the number of items, 0 without any.
 
-        For d features an item takes 8 d (4 d in single precision) and 8 for its id; inner products add 8 (d + 1); cells
-        that and 4 (d + 1) + 8; lists of pieces as much as the features, and 16.
+        For d features an item takes 8 d (4 d in single precision) and 8 for its id. Inner products add 8 (d + 1), kind
+        "ivf" that and 4 (d + 1) + 8, and lists of pieces as much as the features, and 16.
 
         Examples
         --------
@@ -156,7 +157,7 @@ class BregmanIndex:
 
     @property
     def method(self) -> str:
-        """How the items are searched: "inner products", "lists of pieces" or "cells"."""
+        """How the items are searched: "inner products", "lists of pieces", or "cells" for an inverted file."""
         return self._ready().name
 
     def add(self, X: Array, ids: Array | None = None) -> None:
@@ -310,7 +311,7 @@ class BregmanIndex:
         Parameters
         ----------
         symmetric : bool, default=False
-            Whether to make vectors for stores that search graphs of neighbours (HNSW), which fail on plain ones.
+            Whether to make vectors for stores that search graphs of neighbors (HNSW), which fail on plain ones.
 
         Returns
         -------
@@ -334,8 +335,8 @@ class BregmanIndex:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder that opens on another machine.
 
-        Numbers are kept as safetensors, lists of cells in faiss's own format; nothing is pickled. The folder appears
-        when all is written, and takes the place of one that was written so before.
+        Tensors are stored as safetensors, inverted lists in the format of faiss; nothing is pickled. The folder appears
+        when it is complete, and replaces one that was saved there before.
 
         Parameters
         ----------
@@ -367,8 +368,8 @@ class BregmanIndex:
         path : str or path
             The folder.
         mmap : bool, default=False
-            Whether items stay in the files and are read as they are needed; the files must then stay as they are. Lists
-            of pieces (no temperature), and whatever is added or removed, need a copy in memory.
+            Whether items stay in the files and are read when they are needed; the files must then not change. Lists of
+            pieces (no temperature) need a copy in memory, and so does an index after items were added or removed.
         device : str or torch.device, default="auto"
             Where to compute.
 
@@ -395,7 +396,7 @@ class BregmanIndex:
         return Settings(self.kind, self.n_cells, self.nprobe, self.random_state)
 
     def _ready(self, least: int = 1) -> Engine:
-        """What searches all items, at least so many; built or brought up to date when it is needed."""
+        """The engine, built or brought up to date, for at least so many items."""
         return self._collection.ready(self._settings(), least)
 
     def _found(self, engine: Engine, queries: Tensor, k: int, progress: bool | None) -> Found:

@@ -1,4 +1,4 @@
-"""Items to search: which of two is nearer to a query, and rows that grow without a copy."""
+"""Items to search, their order from a query, and arrays of rows that grow."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 
 from bregnet.divergences import BregmanDivergence
 
-ULPS = 256 * 2.0**-52  # divergences tie where they differ by less than this share of what was added up to them
+ULPS = 256 * 2.0**-52  # divergences tie where they differ by less than this share of their terms
 KEPT_BITS = 41  # of squared distances that are compared
 GATHERED = 1 << 22  # numbers of items that are gathered at once
 
 
 class Found(NamedTuple):
-    """Items by query: divergences, and row numbers of the gallery; one row a query, or the items of one."""
+    """Divergences and row numbers of the items that were found: a row for each query, or the items of one query."""
 
     divergences: Tensor
     rows: Tensor
@@ -25,7 +25,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Gallery:
-    """The items, and what it takes to compare them.
+    """The items and the divergence to compare them by.
 
     Attributes
     ----------
@@ -48,11 +48,11 @@ class Gallery:
 
     @cached_property
     def sample(self) -> Tensor:
-        """Some thousand items at most, evenly spread, in double precision."""
+        """Some thousand evenly spaced items at most, in double precision."""
         return self.points[:: max(1, len(self) // 8192)].double()
 
     def paired(self, queries: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Divergences between queries (m, d) and the items of the same place in `rows` (m,), and what is a tie."""
+        """Divergences of queries (m, d) from the items in `rows` (m,), and differences up to which they tie, (m,)."""
         generator = self.divergence.generator
         values, ties = queries.new_empty(len(rows)), queries.new_empty(len(rows))
         step = generator._batch_size(queries)
@@ -108,14 +108,14 @@ def nearest_first(gallery: Gallery, queries: Tensor, found: Found, ties: Tensor,
 
 
 class GrowingRows:
-    """Tensors of as many rows each, with room for more.
+    """Tensors with the same number of rows, and memory for more.
 
-    Rows are written once: who holds `tensors` keeps them as they are while others are added.
+    Rows are written once: `tensors` that were taken before do not change when rows are added.
 
     Parameters
     ----------
     *tensors : Tensor of shape (n_rows, ...)
-        They are taken as they are, and never written to.
+        They are not copied, and never written to.
     """
 
     def __init__(self, *tensors: Tensor) -> None:
@@ -125,7 +125,7 @@ class GrowingRows:
         return self.count
 
     def __getstate__(self) -> dict[str, Any]:
-        """The rows without the room for others, which a pickle of a part of a tensor would hold."""
+        """The rows alone; a slice of a tensor is pickled with all of its memory."""
         return {"count": self.count, "_rooms": tuple(part.clone() for part in self.tensors)}
 
     @property
@@ -134,13 +134,13 @@ class GrowingRows:
         return tuple(room[: self.count] for room in self._rooms)
 
     def add(self, *tensors: Tensor) -> None:
-        """Add a copy of rows, (n_added, ...) each; a tensor takes on the larger of both precisions."""
+        """Add a copy of rows, (n_added, ...) each; a tensor takes the higher of both precisions."""
         total = self.count + len(tensors[0])
         rooms = []
         for room, added in zip(self._rooms, tensors, strict=True):
             dtype = torch.promote_types(room.dtype, added.dtype)
             if len(room) < total or dtype != room.dtype:
-                # room for half as many again: memory that was never written to costs nothing yet
+                # half as many again: memory that was never written to costs nothing yet
                 room = self._copied(room, max(total, int(1.5 * self.count)), dtype)
             room[self.count : total] = added
             rooms.append(room)

@@ -359,7 +359,7 @@ def test_errors_say_what_was_found_and_what_is_accepted():
         lloyd(D, X, 2, seed=state(), init=-torch.ones(2, 2))
     with pytest.raises(ValueError, match="init must have one row for each of 3 clusters, got 2"):
         lloyd(D, X, 3, seed=state(), init=X[:2])
-    with pytest.raises(ValueError, match="init must be 'k-means\\+\\+', 'random' or an array of centres, got 'far'"):
+    with pytest.raises(ValueError, match="init must be 'k-means\\+\\+', 'random' or an array of centers, got 'far'"):
         lloyd(D, X, 3, seed=state(), init="far")
     with pytest.raises(ValueError, match="n_clusters must be at most the number of rows of X, n_samples=5, got 6"):
         lloyd(D, X, 6, seed=state())
