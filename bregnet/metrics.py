@@ -20,8 +20,8 @@ from torch import Tensor
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, table, to_numpy, to_torch
+from bregnet._core.chunks import batches, rows_at_once
 
-BLOCK_ELEMENTS = 1 << 16  # divergences that are ranked at once: few enough to stay in the cache
 PARTS_A_JOB = 4  # so that a job that is done early takes over from another
 
 
@@ -414,15 +414,14 @@ def _per_query(
     distances, marks = _same_shape(divergences, relevant)
     n_workers = effective_n_jobs(None if n_jobs is None else check.jobs(n_jobs))
     n_queries, n_items = distances.shape
-    block = max(1, BLOCK_ELEMENTS // max(1, n_items))
+    block = rows_at_once(n_items, budget=1 << 16)  # with all that is made to rank them, few enough to stay in the cache
     scores = np.full(n_queries, np.nan)
 
     def work(start: int, stop: int) -> None:
-        for first in range(start, stop, block):
-            rows = slice(first, min(first + block, stop))
-            values, hits = _checked(distances[rows], marks[rows], first)
+        for rows in batches(stop, block, start):
+            values, hits = _checked(distances[rows], marks[rows], rows.start)
             has_hits = hits.any(1)
-            queries = first + np.flatnonzero(has_hits)
+            queries = rows.start + np.flatnonzero(has_hits)
             if len(queries):
                 values, hits = (values, hits) if has_hits.all() else (values[has_hits], hits[has_hits])
                 if k is not None:

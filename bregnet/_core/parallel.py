@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from bregnet._core.chunks import batches
+
 QUERIES_A_THREAD = 64  # at least: below, a thread costs more than it saves
 
 
@@ -18,7 +20,7 @@ def in_threads(answer: Callable[[slice], None], n_queries: int) -> None:
     """Answer all queries, in as many threads as torch would use."""
     n_threads = max(1, min(torch.get_num_threads(), n_queries // QUERIES_A_THREAD))
     step = -(-n_queries // n_threads)
-    parts = [slice(start, start + step) for start in range(0, n_queries, step)]
+    parts = list(batches(n_queries, step))
     if len(parts) == 1:
         answer(parts[0])
         return

@@ -17,6 +17,7 @@ from sklearn.metrics import (
 from sklearn.utils.multiclass import check_classification_targets
 
 from bregnet import metrics
+from bregnet._core.chunks import blocks
 from bregnet.cli.data import Data
 from bregnet.cli.models import plain
 from bregnet.clustering import BregmanKMeans
@@ -25,7 +26,6 @@ from bregnet.reporting.subject import unit_variance_euclid
 from bregnet.retrieval import BregmanIndex, BregmanKNeighborsClassifier
 
 SOME = 200  # rows that show whether a divergence is 0
-BLOCK_ELEMENTS = 1 << 22  # divergences that are held at once
 CLUSTER_STARTS = 5
 HEADINGS = {
     "accuracy": "{k}-NN accuracy",
@@ -137,9 +137,8 @@ def _ranked(
     items, labels = known or (X, y)
     index = BregmanIndex(divergence)
     index.add(items)
-    step = max(1, BLOCK_ELEMENTS // len(items))
-    for start in range(0, len(X), step):
-        rows = np.arange(start, min(start + step, len(X)))
+    for part in blocks(len(X), len(items)):
+        rows = np.arange(part.start, part.stop)
         divergences, ids = index.search(X[rows], len(items), progress=False)
         relevant = y[rows, None] == labels[ids]
         if known is None:

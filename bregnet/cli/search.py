@@ -12,6 +12,7 @@ import click
 import numpy as np
 from tqdm import tqdm
 
+from bregnet._core.chunks import batches
 from bregnet.cli.data import Columns, Data
 from bregnet.cli.models import Model, plain
 from bregnet.cli.options import STANDARD
@@ -98,8 +99,8 @@ def neighbours(
     """
     total = len(queries)
     with tqdm(total=total, desc="searching", unit=" queries", disable=not shows_progress(quiet=quiet)) as bar:
-        for start in range(0, total, at_once):
-            rows = np.arange(start, min(start + at_once, total))
+        for part in batches(total, at_once):
+            rows = np.arange(part.start, part.stop)
             divergences, ids = map(np.asarray, index.search(queries[rows], k + alone, progress=False))
             if alone:
                 others = but_own(ids, rows)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
+from bregnet._core.chunks import CACHE, blocks
 from bregnet.distributed import Ranks, current
 from bregnet.divergences import BregmanDivergence, Generator, MaxAffine
 from bregnet.learners.base import SolverEstimator
@@ -34,7 +35,6 @@ from bregnet.solver.result import Check
 from bregnet.solver.solve import solve
 
 CALIBRATION_ROWS = 500  # with as many others, at most, to set the threshold by
-PAIR_ELEMENTS = 1 << 20  # features of pairs that are held at once
 MATRIX_SHARE = 4  # divergences of a matrix that are cheaper than one of a pair
 
 
@@ -640,10 +640,10 @@ def _told_distances(learned: BregmanDivergence, features: np.ndarray, told: _Tol
     (rows, place), (others, other) = (np.unique(ends, return_inverse=True) for ends in (told.points, told.tangents))
     if len(rows) * len(others) <= MATRIX_SHARE * len(told.points):
         return np.asarray(learned.pairwise(_rows(features, rows), _rows(features, others)))[place, other]
-    step = max(1, PAIR_ELEMENTS // features.shape[1])
-    starts = range(0, len(told.points), step)
-    parts = [(told.points[at : at + step], told.tangents[at : at + step]) for at in starts]
-    pairs = ((_rows(features, rows), _rows(features, others)) for rows, others in parts)
+    pairs = (
+        (_rows(features, told.points[part]), _rows(features, told.tangents[part]))
+        for part in blocks(len(told.points), features.shape[1], budget=4 * CACHE)
+    )
     return np.concatenate([learned.paired(*pair) for pair in pairs])
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
+from bregnet._core.chunks import blocks
 from bregnet.metrics import mean_average_precision
 from bregnet.plotting._shared import (
     NEUTRAL,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LEVELS = np.linspace(0, 1, 21)  # of recall
-BLOCK_ELEMENTS = 1 << 22  # divergences that are held at once
 LINES = ("-", "--", "-.", ":")
 
 
@@ -136,9 +136,8 @@ def _blocks(
     items, labels = (queries, wanted) if known is None else known_rows(known, queries.shape[1])
     if known is None and len(queries) < 2:
         raise ValueError(f"X must have at least 2 rows, got {len(queries)}")
-    step = max(1, BLOCK_ELEMENTS // len(items))
-    for start in range(0, len(queries), step):
-        rows = np.arange(start, min(start + step, len(queries)))
+    for part in blocks(len(queries), len(items)):
+        rows = np.arange(part.start, part.stop)
         distances, relevant = by.between(queries[rows], items), wanted[rows, None] == labels
         if known is None:
             distances[np.arange(len(rows)), rows] = np.inf

@@ -12,6 +12,7 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from bregnet._core.chunks import CACHE, MEMORY, blocks
 from bregnet._core.parallel import in_threads
 from bregnet._core.state import Tensors
 from bregnet.clustering.centred_points import CentredPoints
@@ -24,7 +25,6 @@ from bregnet.retrieval.vectors import Vectors
 if TYPE_CHECKING:
     import faiss
 
-FILLED = 1 << 16  # items put into lists at once
 LISTS = "cells.faiss"
 
 
@@ -213,11 +213,10 @@ class CellEngine(Engine):
             for cell, size in enumerate(torch.bincount(cells, minlength=self.n_cells).tolist()):
                 self.lists.invlists.resize(cell, size)
                 self.lists.invlists.resize(cell, 0)
-        for start in range(0, len(cells), FILLED):
-            chosen = cells[start : start + FILLED]
-            rows = torch.arange(first + start, first + start + len(chosen))
-            vectors = self.vectors.coarse[rows]
-            self.lists.add_core(len(rows), *(faiss.swig_ptr(part.numpy()) for part in (vectors, rows, chosen)))
+        for part in blocks(len(cells), self.vectors.width):
+            rows = torch.arange(first + part.start, first + part.stop)
+            given = self.vectors.coarse[rows], rows, cells[part]
+            self.lists.add_core(len(rows), *(faiss.swig_ptr(each.numpy()) for each in given))
 
     def _assigned(self, points: Tensor) -> Tensor:
         """The nearest cells of points by D(x, centre), (n,), some at a time.
@@ -230,15 +229,15 @@ class CellEngine(Engine):
         seen = CentredPoints(generator, self.centres)
         slopes, below = seen.tangents(self.centres)
         planes_will_do = generator._width(points.shape[1]) > points.shape[1] and _differ(slopes)
-        step = max(1, (1 << 18) // self.n_cells) if planes_will_do else FILLED  # planes that stay in the cache
+        width, budget = (self.n_cells, CACHE) if planes_will_do else (points.shape[1], MEMORY)
         cells = torch.empty(len(points), dtype=torch.int64)
-        for start in range(0, len(points), step):
-            part = points[start : start + step].double()
+        for rows in blocks(len(points), width, budget=budget):
+            part = points[rows].double()
             if planes_will_do:
                 heights = torch.addmm(-below, part - seen.origin, slopes.T)
-                np.argmax(heights.numpy(), axis=1, out=cells[start : start + step].numpy())
+                np.argmax(heights.numpy(), axis=1, out=cells[rows].numpy())
             else:
-                cells[start : start + step], _ = nearest_centres(self.gallery.divergence, part, self.centres)
+                cells[rows], _ = nearest_centres(self.gallery.divergence, part, self.centres)
         return cells
 
 

@@ -11,11 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
+from bregnet._core.chunks import blocks
 from bregnet.metrics import mean_average_precision
 from bregnet.retrieval.base import PRECISIONS, DivergenceSearcher
 from bregnet.retrieval.index import BregmanIndex
-
-BLOCK_ELEMENTS = 1 << 22  # divergences that are held at once
 
 
 class BregmanRanker(DivergenceSearcher):
@@ -197,9 +196,7 @@ class BregmanRanker(DivergenceSearcher):
         if exact.kind != "flat":
             exact = BregmanIndex(self.divergence_, side=exact.side, device=exact.device)
             exact.add(self._items, self.index_.ids)
-        step = max(1, BLOCK_ELEMENTS // n_items)
-        for start in range(0, len(queries), step):
-            rows = slice(start, start + step)
+        for rows in blocks(len(queries), n_items):
             divergences, ids = exact.search(queries[rows], n_items, progress=False)
             yield rows, to_numpy(divergences), to_numpy(ids)
 

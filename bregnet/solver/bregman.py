@@ -35,11 +35,11 @@ class Tangents:
         used = geometry.ranks.sum(counts) > 0
         self.active = (used.cumsum(0) - 1)[active]
         self.pieces = pieces[used]
-        self._lifted, self._tile = geometry.lifted, geometry.tile_elements
+        self._geometry = geometry
 
     def pairs(self, tangents: Tensor, points: Tensor) -> Tensor:
         """D(x_j, x_i) for lists of tangent points i and points j."""
-        lifted = self._lifted[points]
+        lifted = self._geometry.lifted[points]
         there = torch.linalg.vecdot(self.pieces[self.active[tangents]], lifted)
         return (self.values[points] - there).clamp_min_(0)
 
@@ -48,13 +48,13 @@ class Tangents:
         if len(self.pieces) == 1:
             return False
         margin = TIE * (1 + self.values.abs().amax())
-        step = max(1, self._tile // len(self.pieces))
-        best = (torch.topk(part @ self.pieces.T, 2).values for part in self._lifted.split(step))
+        parts = (self._geometry.lifted[part] for part in self._geometry.tiles(len(self.pieces)))
+        best = (torch.topk(part @ self.pieces.T, 2).values for part in parts)
         return any(bool((two[:, 0] - two[:, 1] <= margin).any()) for two in best)
 
     def tile(self, part: slice) -> Tensor:
         """D of some points to the tangents of all pieces, (points, pieces)."""
-        return (self.values[part, None] - self._lifted[part] @ self.pieces.T).clamp_min_(0)
+        return (self.values[part, None] - self._geometry.lifted[part] @ self.pieces.T).clamp_min_(0)
 
 
 class Supervision(ABC):

@@ -14,12 +14,12 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from bregnet._core import chunks
 from bregnet.solver.admm import Certified
 from bregnet.solver.bregman import BregmanLearning
 
 STEP_BACK = 0.98  # how much of the way to the boundary is gone
 START_COMPLEMENTARITY = 20.0  # sum of slacks times multipliers at the start, in units of the objective
-HINGE_ELEMENTS = 1 << 22  # numbers in a block of outer products
 START_MARGIN = 0.05  # of the mean slack, added to every slack at the start
 
 
@@ -272,10 +272,8 @@ class _CellSystem:
         assert hinges.lowered is not None
         n, size = geometry.n_points, geometry.lifted.shape[1]
         blocks = geometry.lifted.new_zeros((geometry.n_pieces, geometry.n_pieces, size, size))
-        step = max(1, HINGE_ELEMENTS // size**2)
-        for part, raised, lowered in zip(
-            stiff.split(step), hinges.raised.split(step), hinges.lowered.split(step), strict=True
-        ):
+        for rows in chunks.blocks(len(stiff), size**2):
+            part, raised, lowered = stiff[rows], hinges.raised[rows], hinges.lowered[rows]
             far, near = geometry.lifted[raised % n], geometry.lifted[lowered % n]
             acts = (
                 (geometry.cells[raised % n], far),

@@ -12,9 +12,10 @@ import psutil
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import CACHE, blocks
 from bregnet.distributed import ALONE, Ranks
 from bregnet.solver import partition
-from bregnet.solver.partition import Merged, blocks
+from bregnet.solver.partition import Merged, row_blocks
 from bregnet.solver.polish import SUBSET_SHARE
 
 VECTOR_BYTES = 150  # of targets, weights, cells, sums and the like, a point
@@ -89,11 +90,11 @@ def _spread(name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each column, without overflow; 0 where a column varies by rounding only."""
     n = len(values)
     with np.errstate(over="ignore", invalid="ignore"):
-        centre = sum(rows.sum(0) for _, rows in blocks(values)) / n
-        sizes = [(np.abs(rows - centre).max(0), np.abs(rows).max(0)) for _, rows in blocks(values)]
+        centre = sum(rows.sum(0) for _, rows in row_blocks(values)) / n
+        sizes = [(np.abs(rows - centre).max(0), np.abs(rows).max(0)) for _, rows in row_blocks(values)]
         largest, height = np.max(sizes, axis=0)
         unit = np.where(largest > 0, largest, 1.0)
-        squares = sum(np.square((rows - centre) / unit).sum(0) for _, rows in blocks(values))
+        squares = sum(np.square((rows - centre) / unit).sum(0) for _, rows in row_blocks(values))
         scale = unit * np.sqrt(squares / n)
     if not (np.isfinite(centre).all() and np.isfinite(scale).all()):
         raise ValueError(f"{name} must have finite means and deviations, got values up to {height.max():.3g}")
@@ -146,7 +147,7 @@ class Points:
         out[:, -1] = 1
         target = np.full(len(self.features), -1)
         target[self.merged.first[share]] = np.arange(size)
-        for part, rows in blocks(self.features):
+        for part, rows in row_blocks(self.features):
             places = target[part]
             kept = np.flatnonzero(places >= 0)
             out.numpy()[places[kept], :-1] = units.points(rows[kept])
@@ -186,7 +187,8 @@ def _assigned(points: np.ndarray, classes: np.ndarray | None, centres: list[np.n
     firsts = np.cumsum([0, *(len(each) for each in centres)])
     for label in np.unique(classes):
         inside = np.flatnonzero(classes == label)
-        for part in np.array_split(inside, max(1, points.shape[1] * len(inside) // partition.BLOCK_ELEMENTS)):
+        for rows in blocks(len(inside), points.shape[1], budget=CACHE):
+            part = inside[rows]
             cells[part] = firsts[label] + partition.nearest_centre(points[part], centres[label])
     return cells
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import blocks, cache, rows_at_once
 from bregnet.distributed import Ranks
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.kernels import Kernel
@@ -20,7 +21,6 @@ from bregnet.solver.normal import Factor, pull
 
 STEPS_BETWEEN = 20  # looks at what is still violated
 VIOLATION = 1e-11  # taken as none
-SUBSET_ELEMENTS = 1 << 21  # entries of the state beyond which only the tightest points are looked at
 SUBSET_SHARE = 8  # but this part of them at least
 LEVEL_BINS, LEVEL_ROUNDS = 4096, 4
 STRICTNESS = 1e-7  # curvature that makes every piece the strictly largest at its point
@@ -36,7 +36,7 @@ def tightest(geometry: Geometry, pieces: Tensor) -> Geometry:
 
     At the others nothing changes when pieces move by little.
     """
-    n_wanted = max(SUBSET_ELEMENTS // geometry.n_pieces, geometry.n_total // SUBSET_SHARE)
+    n_wanted = max(rows_at_once(geometry.n_pieces, budget=1 << 21), geometry.n_total // SUBSET_SHARE)
     if geometry.own_piece or geometry.n_total <= n_wanted:
         return geometry
     lead = _leads(geometry, pieces)
@@ -110,9 +110,7 @@ def _resting(geometry: Geometry, kernel: Kernel, pieces: Tensor) -> Tensor:
     """The state without multipliers whose slacks are those of the pieces, where they are not negative."""
     state = kernel.new_state()
     fitted = geometry.fitted(pieces)
-    step = max(1, geometry.tile_elements // geometry.n_points)
-    for start in range(0, len(pieces), step):
-        rows = slice(start, start + step)
+    for rows in blocks(len(pieces), geometry.n_points, budget=cache(pieces.device)):
         state[rows] = (pieces[rows] @ geometry.lifted.T - fitted).clamp_max_(0).to(state.dtype)
     return state
 
@@ -125,9 +123,7 @@ def strictly_convex(geometry: Geometry, pieces: Tensor) -> Tensor:
     points = geometry.points
     fitted, norms = geometry.fitted(pieces), points.square().sum(1)
     eps = torch.zeros((), dtype=points.dtype, device=points.device)
-    step = max(1, geometry.tile_elements // len(pieces))
-    for start in range(0, len(points), step):
-        part = slice(start, start + step)
+    for part in geometry.tiles(len(pieces)):
         over = geometry.lifted[part] @ pieces.T - fitted[part, None]
         apart = norms[part, None] + norms - 2 * points[part] @ points.T
         needed = torch.where(over > VIOLATION, 2 * over / apart.clamp_min(1e-12), 0)

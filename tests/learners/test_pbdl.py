@@ -24,7 +24,7 @@ from bregnet import (
     Quadratic,
     SquaredEuclidean,
 )
-from bregnet.divergences import bregman_divergence
+from bregnet._core.chunks import at_most
 from bregnet.learners import pbdl
 
 ROUNDED = 1e-3  # what rounding in single precision, amplified by some hundred iterations, may move a divergence
@@ -518,18 +518,18 @@ def test_the_threshold_knows_both_kinds_of_pairs_however_rare(y, monkeypatch):
             assert (tangents != points).all()
 
 
-def test_many_features_are_calibrated_some_pairs_at_a_time(monkeypatch):
+def test_many_features_are_calibrated_some_pairs_at_a_time():
     X, y = classes_apart()
     expected = PBDL(tol=0.2).fit(X, y).threshold_
-    monkeypatch.setattr(pbdl, "PAIR_ELEMENTS", 10)
-    assert PBDL(tol=0.2).fit(X, y).threshold_ == pytest.approx(expected, rel=1e-9)
+    with at_most(10):
+        assert PBDL(tol=0.2).fit(X, y).threshold_ == pytest.approx(expected, rel=1e-9)
 
 
 # --- score ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
-def test_the_score_is_the_mean_average_precision_over_queries(temperature, monkeypatch):
+def test_the_score_is_the_mean_average_precision_over_queries(temperature):
     X, y = classes_apart()
     model = PBDL(alpha=0.1, temperature=temperature, tol=0.2).fit(X, y)
     unseen, labels = classes_apart(31, seed=1)
@@ -539,8 +539,8 @@ def test_the_score_is_the_mean_average_precision_over_queries(temperature, monke
     precisions = [average_precision_score(labels[rest[i]] == labels[i], -D[i, rest[i]]) for i in range(30)]
     assert model.score(unseen, labels) == pytest.approx(np.mean(precisions), abs=1e-9)
     names = np.array(list("abcdefghij"))[labels]
-    monkeypatch.setattr(bregman_divergence, "BLOCK_ELEMENTS", 7 * 31)
-    assert model.score(torch.as_tensor(unseen), names) == pytest.approx(np.mean(precisions), abs=1e-9)
+    with at_most(7 * 31):
+        assert model.score(torch.as_tensor(unseen), names) == pytest.approx(np.mean(precisions), abs=1e-9)
 
 
 def test_a_score_needs_a_class_of_two():
