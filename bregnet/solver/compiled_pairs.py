@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from bregnet._core.compiling import compiled
+from bregnet.solver.compiled import add_products
 
 SCAN_BLOCK = 256  # points whose coordinates and excesses stay in the first-level cache while pieces pass over them
 
@@ -190,25 +191,6 @@ def _precondition(inverse, residual, out, begin, end):  # pragma: no cover - com
                 row[b] += value * line[b]
 
 
-def _add_products(out, piece, points, start):  # pragma: no cover - compiled
-    """Add a.x_j for as many points, from `start` on, as `out` has entries."""
-    dimension, width = points.shape[0], len(out)
-    stop = start + width
-    feature = 0
-    while feature + 4 <= dimension:
-        a0, a1, a2, a3 = piece[feature], piece[feature + 1], piece[feature + 2], piece[feature + 3]
-        x0, x1 = points[feature, start:stop], points[feature + 1, start:stop]
-        x2, x3 = points[feature + 2, start:stop], points[feature + 3, start:stop]
-        for j in range(width):
-            out[j] += a0 * x0[j] + a1 * x1[j] + a2 * x2[j] + a3 * x3[j]
-        feature += 4
-    while feature < dimension:
-        a0, x0 = piece[feature], points[feature, start:stop]
-        for j in range(width):
-            out[j] += a0 * x0[j]
-        feature += 1
-
-
 def _insert(values, numbers, value, number):  # pragma: no cover - compiled
     """Put a value in its place in a descending list, whose last entry is dropped and whose new last is returned."""
     at = len(values) - 1
@@ -289,7 +271,6 @@ def _largest(pieces, points, values, index, begin, end):  # pragma: no cover - c
 most_pairs = compiled(_most_pairs)
 row_slacks = compiled(_row_slacks)
 row_adjoint = compiled(_row_adjoint)
-add_products = compiled(_add_products)
 insert = compiled(_insert)
 pair_differences = compiled(_pair_differences)
 pair_spread = compiled(_pair_spread)
