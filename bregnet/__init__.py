@@ -61,14 +61,6 @@ __all__ = [
     "__version__",
 ]
 
-# modules that the documentation has named, and the rooms in which they are now
-DOCUMENTED_PATHS = {
-    "inner_product": "retrieval",
-    "neighbors": "retrieval",
-    "ranking": "retrieval",
-    "mixture": "clustering",
-}
-
 
 def _path_to(name: str, room: str) -> ModuleType:
     """A module with the names of one in a room, which is imported when the first of them is asked for."""
@@ -84,7 +76,13 @@ def _path_to(name: str, room: str) -> ModuleType:
     return module
 
 
-for _name, _room in DOCUMENTED_PATHS.items():
+# modules that the documentation has named, and the rooms in which they are now
+for _name, _room in (
+    ("inner_product", "retrieval"),
+    ("neighbors", "retrieval"),
+    ("ranking", "retrieval"),
+    ("mixture", "clustering"),
+):
     globals()[_name] = sys.modules[f"bregnet.{_name}"] = _path_to(_name, _room)
 
 

@@ -29,11 +29,6 @@ from bregnet._core import validation as check
 from bregnet._core.files import UnreadableFileError
 from bregnet._core.optional import require
 
-N_FOLDS = 5
-LEAST_SCALE = 1e-5  # what a feature that is constant in the training part is divided by
-MOST_CLASSES = 20  # whole numbers of more values than this are taken for a regression target
-NAMES_LISTED = 40  # in an error
-
 
 class PaperSet(NamedTuple):
     """What is known of a set of the paper, apart from its rows.
@@ -139,7 +134,7 @@ class Fold(NamedTuple):
             raise ValueError(f"test must mark some rows but not all, got {test.sum()} of {len(test)}")
         with np.errstate(over="ignore", invalid="ignore"):
             centre = X[~test].mean(0)
-            scale = np.maximum(np.abs(X[~test] - centre).mean(0), LEAST_SCALE)
+            scale = np.maximum(np.abs(X[~test] - centre).mean(0), 1e-5)  # a feature may be constant in this part
             scaled = (X - centre) / scale
         if not np.isfinite(scaled).all():
             raise ValueError(f"X must have finite means and deviations, got values up to {np.abs(X).max():.3g}")
@@ -266,10 +261,10 @@ def _test_rows(X: np.ndarray, y: np.ndarray, task: str) -> list[np.ndarray]:
     """Which rows are for testing, in each of five folds."""
     n = len(X)
     if task == "regression":
-        return [np.arange(int(n / N_FOLDS * i), int(n / N_FOLDS * (i + 1))) for i in range(N_FOLDS)]
+        return [np.arange(int(n / 5 * i), int(n / 5 * (i + 1))) for i in range(5)]
     with warnings.catch_warnings():  # abalone has classes of a single row
         warnings.filterwarnings("ignore", "The least populated class in y has only", UserWarning)
-        return [rows for _, rows in StratifiedKFold(N_FOLDS, shuffle=True, random_state=0).split(X, y)]
+        return [rows for _, rows in StratifiedKFold(5, shuffle=True, random_state=0).split(X, y)]
 
 
 def _check_name(name: Any) -> None:
@@ -301,7 +296,7 @@ def _missing(name: str, home: Path | None, reason: object) -> ValueError:
     else:
         files = {*home.glob("*.csv"), *home.glob("*.csv.gz")}
         there = sorted({path.name.removesuffix(".gz").removesuffix(".csv") for path in files})
-        held = ", ".join(there[:NAMES_LISTED]) + (", ..." if len(there) > NAMES_LISTED else "")
+        held = ", ".join(there[:40]) + (", ..." if len(there) > 40 else "")
         looked = f"{home} (data_home or BREGNET_DATA) has no {name}.csv.gz or {name}.csv but {held or 'no such files'}"
     title = f" (at UCI: {PAPER_SETS[name].title})" if name in PAPER_SETS else ""
     return ValueError(
@@ -411,7 +406,7 @@ def _targets(table: _Table, names: list[str], task: str | None) -> tuple[np.ndar
     values = np.column_stack([table.numbers(name) for name in names])
     whole = (values == np.rint(values)) & (np.abs(values) < 2**53)
     if task is None:
-        few = all(len(np.unique(column)) <= MOST_CLASSES for column in values.T)
+        few = all(len(np.unique(column)) <= 20 for column in values.T)  # more are taken for a regression target
         task = "classification" if whole.all() and few else "regression"
     if task == "regression":
         return values, task

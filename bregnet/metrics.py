@@ -22,8 +22,6 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array, table, to_numpy, to_torch
 from bregnet._core.chunks import batches, rows_at_once
 
-PARTS_A_JOB = 4  # so that a job that is done early takes over from another
-
 
 @overload
 def mean_average_precision(
@@ -428,7 +426,8 @@ def _per_query(
                     _check_k(k, values, queries)
                 scores[queries] = score(values, hits)
 
-    n_parts = 1 if n_workers == 1 else max(1, min(PARTS_A_JOB * n_workers, -(-n_queries // block)))
+    # several parts a job, so that one that is done early takes over from another
+    n_parts = 1 if n_workers == 1 else max(1, min(4 * n_workers, -(-n_queries // block)))
     edges = np.linspace(0, n_queries, n_parts + 1).astype(int).tolist()
     # threads: numpy sorts without the interpreter's lock, and a process would have to be sent the matrix
     Parallel(n_jobs=min(n_workers, n_parts), require="sharedmem")(delayed(work)(*part) for part in pairwise(edges))

@@ -12,13 +12,11 @@ from typing import Any
 
 import numba
 
-# Reassociation lets reductions vectorise; NaN and infinity keep their meaning, so divergence is noticed.
-FAST = {"reassoc", "contract", "arcp", "nsz"}
-
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function compiled on first use, free of the interpreter's lock, and kept on disk where that can be."""
-    options: dict[str, Any] = {"nogil": True, "fastmath": FAST}
+    # reassociation lets reductions vectorise; NaN and infinity keep their meaning, so divergence is noticed
+    options: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract", "arcp", "nsz"}}
     try:
         return numba.njit(function, cache=True, **options)
     except RuntimeError:  # neither the package's folder nor the user's cache can be written

@@ -13,12 +13,10 @@ import torch
 
 from bregnet._core.chunks import batches
 
-QUERIES_A_THREAD = 64  # at least: below, a thread costs more than it saves
-
 
 def in_threads(answer: Callable[[slice], None], n_queries: int) -> None:
     """Answer all queries, in as many threads as torch would use."""
-    n_threads = max(1, min(torch.get_num_threads(), n_queries // QUERIES_A_THREAD))
+    n_threads = max(1, min(torch.get_num_threads(), n_queries // 64))  # with fewer, a thread costs more than it saves
     step = -(-n_queries // n_threads)
     parts = list(batches(n_queries, step))
     if len(parts) == 1:

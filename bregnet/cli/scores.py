@@ -25,31 +25,27 @@ from bregnet.divergences import BregmanDivergence
 from bregnet.reporting.subject import unit_variance_euclid
 from bregnet.retrieval import BregmanIndex, BregmanKNeighborsClassifier
 
-SOME = 200  # rows that show whether a divergence is 0
-CLUSTER_STARTS = 5
-HEADINGS = {
-    "accuracy": "{k}-NN accuracy",
-    "map": "mAP",
-    "r_precision": "R-precision",
-    "auc": "AUC",
-    "nmi": "NMI",
-    "rand": "Rand",
-    "purity": "purity",
-    "r2": "R^2",
-    "mae": "MAE",
-    "rmse": "RMSE",
-}
-EUCLID = "Euclid"
-
 
 def headed(scores: Mapping[str, float], k: int = 5) -> dict[str, float]:
     """Scores with headings for people."""
-    return {HEADINGS[name].format(k=k): value for name, value in scores.items()}
+    headings = {
+        "accuracy": "{k}-NN accuracy",
+        "map": "mAP",
+        "r_precision": "R-precision",
+        "auc": "AUC",
+        "nmi": "NMI",
+        "rand": "Rand",
+        "purity": "purity",
+        "r2": "R^2",
+        "mae": "MAE",
+        "rmse": "RMSE",
+    }
+    return {headings[name].format(k=k): value for name, value in scores.items()}
 
 
 def warn_of_nothing(divergence: BregmanDivergence, data: Data) -> None:
     """Warn of a divergence that is 0 throughout: its neighbours are those of Euclid, which breaks ties."""
-    some = np.asarray(plain(data.X)[:SOME], dtype=np.float64)
+    some = np.asarray(plain(data.X)[:200], dtype=np.float64)
     if len(some) > 1 and not np.asarray(divergence.pairwise(some)).any():
         warnings.warn("the divergence is 0 between all rows; a smaller --alpha may learn more", stacklevel=2)
 
@@ -80,7 +76,7 @@ def divergence_scores(
         raise ValueError(f"the target {data.target!r} must hold at least 2 classes, got only {names[0]!r}")
     labels, wanted = codes[: len(items)], codes[-len(X) :]
     others = None if known is None else (items, labels)
-    rows = {EUCLID: unit_variance_euclid(items), **compared}
+    rows = {"Euclid": unit_variance_euclid(items), **compared}
     return {row: _scores(divergence, X, wanted, others, k, seed) for row, divergence in rows.items()}
 
 
@@ -94,7 +90,7 @@ def _scores(
 ) -> dict[str, float]:
     neighbours = BregmanKNeighborsClassifier(divergence, k).fit(*(known or (X, y)))
     # until nothing changes: the tolerance is in the units of X, and divergences in units of their own
-    settled: dict[str, Any] = {"n_init": CLUSTER_STARTS, "tol": 0.0, "random_state": seed}
+    settled: dict[str, Any] = {"n_init": 5, "tol": 0.0, "random_state": seed}
     found = BregmanKMeans(len(np.unique(y)), divergence=divergence, **settled).fit_predict(X)
     return {
         "accuracy": float(neighbours.score(None if known is None else X, y)),

@@ -8,8 +8,6 @@ import numpy as np
 
 from bregnet._core import validation as check
 
-STRATEGIES = ("accuracy", "balanced_accuracy", "true_positive_rate", "false_positive_rate")
-
 
 def similarity_threshold(
     distances: np.ndarray, similar: np.ndarray, strategy: str = "accuracy", rate: float | None = None
@@ -40,7 +38,8 @@ def similarity_threshold(
     >>> similarity_threshold(np.array([0.1, 0.2, 0.9, 1.0]), np.array([True, True, False, False]))
     0.55
     """
-    check.one_of("strategy", strategy, STRATEGIES)
+    strategies = "accuracy", "balanced_accuracy", "true_positive_rate", "false_positive_rate"
+    check.one_of("strategy", strategy, strategies)
     known = isinstance(rate, Real) and not isinstance(rate, bool) and 0 <= rate <= 1
     if strategy.endswith("rate") and not known:
         raise ValueError(f"rate must be between 0 and 1 for strategy {strategy!r}, got {rate!r}")

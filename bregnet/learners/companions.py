@@ -12,8 +12,6 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from bregnet.divergences import Quadratic
 from bregnet.solver.margins import MARGIN
 
-KINDS = ("within", "nca")
-
 
 def companion_generator(
     kind: str,
@@ -53,7 +51,7 @@ def companion_generator(
     >>> g([[3.0]])  # the dissimilar pair is 2 apart
     array([2.])
     """
-    if not isinstance(kind, str) or kind not in KINDS:
+    if not isinstance(kind, str) or kind not in ("within", "nca"):
         raise ValueError(f"companion must be None, 'within', 'nca' or a Generator, got {kind!r}")
     if kind == "nca" and classes is None:
         raise ValueError("companion='nca' needs class labels: use fit, or another companion")

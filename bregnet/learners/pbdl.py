@@ -35,7 +35,6 @@ from bregnet.solver.result import Check
 from bregnet.solver.solve import solve
 
 CALIBRATION_ROWS = 500  # with as many others, at most, to set the threshold by
-MATRIX_SHARE = 4  # divergences of a matrix that are cheaper than one of a pair
 
 
 @dataclass(frozen=True)
@@ -638,7 +637,7 @@ def _told_distances(learned: BregmanDivergence, features: np.ndarray, told: _Tol
     Entries of a matrix where most of it is needed; else some at a time, for with many features they are large.
     """
     (rows, place), (others, other) = (np.unique(ends, return_inverse=True) for ends in (told.points, told.tangents))
-    if len(rows) * len(others) <= MATRIX_SHARE * len(told.points):
+    if len(rows) * len(others) <= 4 * len(told.points):  # so many in a matrix are cheaper than one pair
         return np.asarray(learned.pairwise(_rows(features, rows), _rows(features, others)))[place, other]
     pairs = (
         (_rows(features, told.points[part]), _rows(features, told.tangents[part]))

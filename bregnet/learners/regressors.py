@@ -29,9 +29,6 @@ from bregnet.solver.regression import LeastSquares
 from bregnet.solver.result import Check, Result
 from bregnet.solver.solve import solve
 
-LEVEL_POINTS = 500  # to set the level of a smoothed function by, during a fit
-MOST_LEVEL_POINTS = 20_000  # and afterwards
-
 LearnedFunction: TypeAlias = MaxAffine | DifferenceOfConvex
 
 
@@ -212,8 +209,8 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         units = units or self._units(features, targets)
         unit = units.target_scale if self.standardize else 1.0  # of temperatures
         spread = float(targets.min()), float(targets.max())
-        few = features[:: max(1, len(features) // LEVEL_POINTS)]
-        many = features[:: max(1, len(features) // MOST_LEVEL_POINTS)]
+        # points to set the level of a smoothed function by, during the fit and afterwards
+        few, many = (features[:: max(1, len(features) // n_points)] for n_points in (500, 20_000))
         options, keeper = self._options(), self._keeper()
         problem, state = self._prepare(features, targets, units, keeper)
 

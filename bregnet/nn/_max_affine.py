@@ -17,9 +17,6 @@ from bregnet.divergences.classical import _QuadraticForm
 from bregnet.nn._others import agree, described, named
 from bregnet.nn._parts import Parts, generator_of
 
-EXTRA_STATE = "_extra_state"  # torch's own name
-ROUNDING_UNITS = 100  # divergences of so many units in the last place of what they are made of have two digits left
-
 
 class LearnableMaxAffine(nn.Module):
     r"""A convex function with parameters for an optimiser, and its divergence.
@@ -185,7 +182,7 @@ class LearnableMaxAffine(nn.Module):
         """Add what says which function is not learned, where there is one: plain modules have parameters only."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self.others is not None:
-            destination[prefix + EXTRA_STATE] = described(self.others)
+            destination[f"{prefix}_extra_state"] = described(self.others)
 
     def _load_from_state_dict(
         self,
@@ -200,7 +197,7 @@ class LearnableMaxAffine(nn.Module):
         """Refuse the parameters of a function with another part that is not learned."""
         given = (state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         super()._load_from_state_dict(*given)
-        key, here = prefix + EXTRA_STATE, described(self.others)
+        key, here = f"{prefix}_extra_state", described(self.others)  # torch's own name
         if key in unexpected_keys:
             unexpected_keys.remove(key)
         if key in state_dict:
@@ -404,7 +401,7 @@ class _SquaredLength(_QuadraticForm):
 def _recovered(function: Generator, x: Tensor, y: Tensor, block: Tensor, sizes: Tensor) -> Tensor:
     """The divergences of a block, those that rounding would spoil computed on their own."""
     with torch.no_grad():
-        near = block <= ROUNDING_UNITS * torch.finfo(block.dtype).eps * sizes
+        near = block <= 100 * torch.finfo(block.dtype).eps * sizes  # those with two digits or fewer left
         if not function._stable:  # a plain maximum: where nothing is left, nothing was lost
             near &= block > 0
         rows, columns = near.nonzero(as_tuple=True)

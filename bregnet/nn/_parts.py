@@ -19,8 +19,6 @@ from bregnet.divergences import (
     divergence,
 )
 
-SOURCES = "a MaxAffine, a sum with one among its parts, a divergence of these, or a fitted estimator that has one"
-
 
 def generator_of(source: Any) -> Generator:
     """The generator of a divergence or of a fitted estimator, such as PBDL, or of the best one of a search."""
@@ -34,7 +32,10 @@ def generator_of(source: Any) -> Generator:
             if isinstance(found, Generator | BregmanDivergence):
                 return generator_of(found)
     check.fitted_if_estimator(source)
-    raise TypeError(f"source must be {SOURCES}, got {source!r}")
+    raise TypeError(
+        "source must be a MaxAffine, a sum with one among its parts, a divergence of these, or a fitted estimator that"
+        f" has one, got {source!r}"
+    )
 
 
 def divergence_of(given: Any) -> BregmanDivergence:

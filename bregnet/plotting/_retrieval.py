@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LEVELS = np.linspace(0, 1, 21)  # of recall
-LINES = ("-", "--", "-.", ":")
 
 
 def precision_recall(
@@ -104,7 +103,7 @@ def draw_curves(found: Mapping[str, Curve], ax: Axes) -> None:
     """What :func:`precision_recall` shows."""
     lines, names = [], []
     for number, (name, each) in enumerate(found.items()):
-        style = LINES[number % len(LINES)]
+        style = ("-", "--", "-.", ":")[number % 4]
         lines += ax.plot(LEVELS, each.precisions, color=colour(number), linestyle=style, linewidth=2)
         names.append(f"{shown_name(name)}, mAP {each.map:.3f}")
     ax.set_xlabel("recall")

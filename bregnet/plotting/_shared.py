@@ -33,8 +33,6 @@ COLOURS = (
     "#6f8f00",
 )
 NEUTRAL = "#8a8a8a"  # of frames and lines that only guide the eye
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
-MOST_LEGEND_CLASSES = 12
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,6 @@ from bregnet.plotting._retrieval import Curve, curve, nearest
 from bregnet.plotting._shared import Measure, printable
 from bregnet.reporting.subject import Rows, Subject
 
-N_NEIGHBOURS = 5
-
 
 def of_fit(subject: Subject) -> dict[str, Any]:
     """What is known of the fit and of what it found."""
@@ -105,7 +103,7 @@ def retrieval(by: Measure, rows: Rows, known: Rows | None) -> Retrieval:
     """Every row is a query against the known rows, or against all others."""
     others = None if known is None else (known.features, known.targets)
     found = rows if known is None else known
-    k = min(N_NEIGHBOURS, len(found.features) - (known is None))
+    k = min(5, len(found.features) - (known is None))
     if k < 1:
         raise ValueError(f"X must have at least 2 rows, got {len(rows.features)}")
     asked = np.arange(len(rows.features))

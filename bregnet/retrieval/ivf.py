@@ -25,8 +25,6 @@ from bregnet.retrieval.vectors import Vectors
 if TYPE_CHECKING:
     import faiss
 
-LISTS = "cells.faiss"
-
 
 class CellEngine(Engine):
     """Cells by Bregman k-means, probed by the divergence of their centres.
@@ -48,7 +46,7 @@ class CellEngine(Engine):
     name = "cells"
     cpu_only = True
     seeded = True
-    files = (LISTS,)
+    files = ("cells.faiss",)  # the lists
 
     def __init__(
         self,
@@ -85,7 +83,7 @@ class CellEngine(Engine):
             tensors.put(f"{name}.cells", self.cells())
         else:  # what is mapped from a file would be written as the name of that file
             lists = CellEngine(self.vectors, self.centres, cells=self.cells()).lists if self._in_file else self.lists
-            faiss.write_index(lists, str(folder / LISTS))
+            faiss.write_index(lists, str(folder / self.files[0]))
         return {}
 
     @classmethod
@@ -97,9 +95,8 @@ class CellEngine(Engine):
         gallery.divergence.generator._check_domain(f"{name}.centres", centres, True)
         vectors = Vectors.read(name, gallery, tensors)
         if folder is not None:
-            return cls(
-                vectors, centres, _read_lists(folder / LISTS, vectors, centres, tensors.mapped), in_file=tensors.mapped
-            )
+            lists = _read_lists(folder / cls.files[0], vectors, centres, tensors.mapped)
+            return cls(vectors, centres, lists, in_file=tensors.mapped)
         return cls(vectors, centres, cells=tensors.numbers_below(f"{name}.cells", len(gallery), len(centres)))
 
     def extend(self, gallery: Gallery) -> CellEngine:

@@ -13,8 +13,7 @@ from bregnet.retrieval.items import Found, Gallery, GrowingRows, nearest_first
 from bregnet.retrieval.lift import Lift, Queries
 
 LONGEST = 1e6  # vectors are about as long as 1; beyond, they are scaled anew, lest single precision overflow
-LOST = 1e-4  # divergences below this share of the scale have lost digits as inner products, and are computed again
-NEAR = 1e-12  # so are those that differ by less than this share of it
+NEAR = 1e-12  # divergences that differ by less than this share of the scale are computed again
 
 
 class Vectors:
@@ -112,7 +111,7 @@ class Vectors:
         values = torch.where(rows < 0, torch.inf, self._products(queries, there))
         ordered, order = values.sort(dim=1)
         near = ordered.diff(dim=1) <= NEAR * queries.scale[:, None]
-        doubtful = ordered <= LOST * queries.scale[:, None]
+        doubtful = ordered <= 1e-4 * queries.scale[:, None]  # these have lost digits as inner products
         doubtful[:, 1:] |= near
         doubtful[:, :-1] |= near
         doubtful &= self._may_be_among(queries, ordered, there.gather(1, order), k)

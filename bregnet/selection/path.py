@@ -22,10 +22,6 @@ from bregnet.selection.members import Member, averaged
 from bregnet.solver.admm import single_threaded_torch
 from bregnet.solver.result import Check
 
-IMPROVEMENT = 1e-3  # of the score: less does not count (paper, section 5.2)
-PATIENCE = 50  # iterations in which it may fail to come, beside half as many as it took the last time
-ALREADY_TRIED = 1.01  # ratio below which two alphas are the same
-
 
 class Split(NamedTuple):
     """Row numbers of a fold."""
@@ -64,8 +60,8 @@ class Plan:
     members: tuple[Member, ...] = (Member(),)
 
     def enough(self, score: float) -> float:
-        """What a score must exceed to be an improvement on this one."""
-        return score + IMPROVEMENT * (abs(score) if self.relative and math.isfinite(score) else 1.0)
+        """What a score must exceed to be an improvement on this one (paper, section 5.2)."""
+        return score + 1e-3 * (abs(score) if self.relative and math.isfinite(score) else 1.0)
 
     def fresh(self, n_rows: int, member: Member) -> Any:
         """A clone for the features of a member and so many rows, which may be fewer than the pieces asked for."""
@@ -137,7 +133,8 @@ class Watcher:
             self._objective, self._latest = check.objective, (check.iteration, view)
             if self._plan.early_stopping:
                 self.look()
-        return self._plan.early_stopping and check.iteration > 1.5 * self._best_at + PATIENCE
+        # half as many iterations as the best score took, and some, may bring none that is better
+        return self._plan.early_stopping and check.iteration > 1.5 * self._best_at + 50
 
     def look(self) -> None:
         """Score what was seen last."""
@@ -325,7 +322,7 @@ def between(best: float, tried: Sequence[float]) -> list[float]:
         return []
     up = larger / best if larger is not None else best / smaller  # type: ignore[operator]
     down = best / smaller if smaller is not None else up
-    found = [best * ratio**power for ratio, power in ((up, 0.5), (down, -0.5)) if ratio > ALREADY_TRIED]
+    found = [best * ratio**power for ratio, power in ((up, 0.5), (down, -0.5)) if ratio > 1.01]
     return [alpha for alpha in found if 0 < alpha < math.inf]
 
 

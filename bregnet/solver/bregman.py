@@ -19,9 +19,6 @@ from bregnet.solver.polish import strictly_convex
 from bregnet.solver.problem import Problem
 from bregnet.solver.transport import PieceTree
 
-TIE = 1e-10  # of the values: pieces nearer to each other than this are tied
-SCALES = (0.0, 0.3, 0.7, 0.9, 1.0, 1.1)  # of a function, tried for the least value
-
 
 class Tangents:
     """The divergences of a max-affine function at the points: D(x_j, x_i) = f(x_j) - u_active(i).xh_j.
@@ -47,7 +44,7 @@ class Tangents:
         """Whether some point's largest pieces are so near each other that rounding decides between them."""
         if len(self.pieces) == 1:
             return False
-        margin = TIE * (1 + self.values.abs().amax())
+        margin = 1e-10 * (1 + self.values.abs().amax())
         parts = (self._geometry.lifted[part] for part in self._geometry.tiles(len(self.pieces)))
         best = (torch.topk(part @ self.pieces.T, 2).values for part in parts)
         return any(bool((two[:, 0] - two[:, 1] <= margin).any()) for two in best)
@@ -350,7 +347,7 @@ class BregmanLearning(Problem):
             apart = strictly_convex(self.geometry, tangents.pieces[tangents.active])
             tangents = Tangents(self.geometry, apart)
         used = tangents.pieces
-        scales = used.new_tensor(SCALES)
+        scales = used.new_tensor((0.0, 0.3, 0.7, 0.9, 1.0, 1.1))  # of the function, tried for the least value
         values = self.supervision.loss(tangents, scales) + scales * self.penalty.value(used[:, :-1])
         best = values.argmin()
         return float(values[best]), scales[best] * used[None]

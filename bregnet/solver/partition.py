@@ -12,7 +12,6 @@ from sklearn.utils import check_random_state
 from bregnet._core.chunks import CACHE, blocks
 
 FEW_POINTS = 20_000  # up to here duplicates are found by sorting rows, and cells by k-means on all points
-SAMPLES_A_CELL = 100  # beyond, by k-means on a sample
 CELLS_A_CLASS = 2  # below, on average, classes are too many to be cut one by one
 
 
@@ -140,7 +139,7 @@ def sampled_centres(
     found = []
     for label, share in enumerate(_shares(sizes, n_cells)):
         members = np.arange(len(weights)) if classes is None else np.flatnonzero(classes == label)
-        size = min(len(members), int(share) * SAMPLES_A_CELL)
+        size = min(len(members), 100 * int(share))
         chosen = np.sort(seed.choice(members, size, replace=False))
         method = MiniBatchKMeans(int(share), n_init=1, random_state=seed)
         found.append(method.fit(points_at(chosen), sample_weight=weights[chosen]).cluster_centers_)

@@ -19,11 +19,8 @@ from bregnet.solver.geometry import Geometry
 from bregnet.solver.kernels import Kernel
 from bregnet.solver.normal import Factor, pull
 
-STEPS_BETWEEN = 20  # looks at what is still violated
 VIOLATION = 1e-11  # taken as none
 SUBSET_SHARE = 8  # but this part of them at least
-LEVEL_BINS, LEVEL_ROUNDS = 4096, 4
-STRICTNESS = 1e-7  # curvature that makes every piece the strictly largest at its point
 
 
 def excesses(geometry: Geometry, pieces: Tensor) -> Tensor:
@@ -51,16 +48,17 @@ def _level(values: Tensor, n_wanted: int, ranks: Ranks) -> float:
     """The value that about so many of all ranks' do not exceed, by histograms that look closer and closer."""
     low, high = -float(ranks.largest(-values.amin())), float(ranks.largest(values.amax()))
     below = 0.0
-    for _ in range(LEVEL_ROUNDS):
+    n_bins = 4096
+    for _ in range(4):
         if not high > low:
             break
-        counts = ranks.sum(torch.histc(values, LEVEL_BINS, low, high))
-        n_bins = int((below + counts.cumsum(0) <= n_wanted).sum())
-        if n_bins == LEVEL_BINS:
+        counts = ranks.sum(torch.histc(values, n_bins, low, high))
+        n_below = int((below + counts.cumsum(0) <= n_wanted).sum())
+        if n_below == n_bins:
             return high
-        below += float(counts[:n_bins].sum())
-        width = (high - low) / LEVEL_BINS
-        low, high = low + n_bins * width, low + (n_bins + 1) * width
+        below += float(counts[:n_below].sum())
+        width = (high - low) / n_bins
+        low, high = low + n_below * width, low + (n_below + 1) * width
     return low
 
 
@@ -99,7 +97,7 @@ def keep_points(
     for step in range(1, limit + 1):
         clipped = slopes.clamp(-height, height)
         pieces = factor.solve(pull(geometry, moments, kappa, 2 * clipped - slopes))
-        if step % STEPS_BETWEEN == 0 and float(geometry.ranks.largest(excesses(geometry, pieces).amax())) <= VIOLATION:
+        if step % 20 == 0 and float(geometry.ranks.largest(excesses(geometry, pieces).amax())) <= VIOLATION:
             break
         moments = kernel.advance(state, pieces, geometry.fitted(pieces), 1.7)
         slopes.add_(pieces[:, :-1] - clipped, alpha=1.7)
@@ -128,6 +126,6 @@ def strictly_convex(geometry: Geometry, pieces: Tensor) -> Tensor:
         apart = norms[part, None] + norms - 2 * points[part] @ points.T
         needed = torch.where(over > VIOLATION, 2 * over / apart.clamp_min(1e-12), 0)
         eps = torch.maximum(eps, needed.amax())
-    eps = eps + STRICTNESS
+    eps = eps + 1e-7  # so that every piece is the strictly largest at its point
     slopes = pieces[:, :-1] + eps * points
     return torch.cat([slopes, (pieces[:, -1] - eps / 2 * norms)[:, None]], dim=1)
