@@ -226,7 +226,7 @@ class CellEngine(Engine):
         seen = CentredPoints(generator, self.centres)
         slopes, below = seen.tangents(self.centres)
         planes_will_do = generator._width(points.shape[1]) > points.shape[1] and _differ(slopes)
-        width, budget = (self.n_cells, CACHE) if planes_will_do else (points.shape[1], MEMORY)
+        width, budget = (self.n_cells, CACHE) if planes_will_do else (points.shape[1], MEMORY)  # of planes, or points
         cells = torch.empty(len(points), dtype=torch.int64)
         for rows in blocks(len(points), width, budget=budget):
             part = points[rows].double()

@@ -139,7 +139,7 @@ def sampled_centres(
     found = []
     for label, share in enumerate(_shares(sizes, n_cells)):
         members = np.arange(len(weights)) if classes is None else np.flatnonzero(classes == label)
-        size = min(len(members), 100 * int(share))
+        size = min(len(members), 100 * int(share))  # so many a cell
         chosen = np.sort(seed.choice(members, size, replace=False))
         method = MiniBatchKMeans(int(share), n_init=1, random_state=seed)
         found.append(method.fit(points_at(chosen), sample_weight=weights[chosen]).cluster_centers_)

@@ -20,7 +20,7 @@ from bregnet.solver.kernels import Kernel
 from bregnet.solver.normal import Factor, pull
 
 VIOLATION = 1e-11  # taken as none
-SUBSET_SHARE = 8  # but this part of them at least
+SUBSET_SHARE = 8  # of very many points, this part at least is looked at
 
 
 def excesses(geometry: Geometry, pieces: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def excesses(geometry: Geometry, pieces: Tensor) -> Tensor:
 def tightest(geometry: Geometry, pieces: Tensor) -> Geometry:
     """Those points at which other pieces come nearest to the point's own, or exceed it, if there are very many.
 
-    At the others nothing changes when pieces move by little.
+    At the others nothing changes when pieces move by little. The budget is for the entries of their state.
     """
     n_wanted = max(rows_at_once(geometry.n_pieces, budget=1 << 21), geometry.n_total // SUBSET_SHARE)
     if geometry.own_piece or geometry.n_total <= n_wanted:
