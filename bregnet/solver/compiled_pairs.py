@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from bregnet._core.compiling import compiled
+from bregnet.solver.compiled import add_products
 
 SCAN_BLOCK = 256  # points whose coordinates and excesses stay in the first-level cache while pieces pass over them
 
@@ -362,7 +363,6 @@ def _largest(pieces, points, values, index, begin, end):  # pragma: no cover - c
 most_pairs = compiled(_most_pairs)
 row_slacks = compiled(_row_slacks)
 row_adjoint = compiled(_row_adjoint)
-add_products = compiled(_add_products)
 insert = compiled(_insert)
 pair_differences = compiled(_pair_differences)
 pair_spread = compiled(_pair_spread)
