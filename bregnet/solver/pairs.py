@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import batches, blocks, rows_at_once
 from bregnet.distributed import Ranks
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.nearest import nearest
@@ -28,7 +29,6 @@ WORST = 3  # violated pairs that a scan adds for every point, and for every piec
 SERIAL_WORK = 8_000_000  # pairs times features up to which one thread, without a return to Python, is faster
 SERIAL_SETS = 50_000  # pairs times features up to which two sets take turns on one thread
 SERIAL_SCAN = 300_000  # pieces times points up to which threads cost more than they save
-SCAN_ELEMENTS = 1 << 22  # excesses that the torch scan holds at once
 
 
 class Scan(NamedTuple):
@@ -386,9 +386,7 @@ class TorchPairs(PairOperator):
     def _row_grams(self, weights: Tensor, chosen: Tensor) -> Tensor:
         geometry, size = self.geometry, self.geometry.dimension + 1
         out = geometry.lifted.new_zeros((geometry.n_pieces, size, size))
-        step = max(1, SCAN_ELEMENTS // size**2)
-        for start in range(0, len(self.pieces), step):
-            part = slice(start, start + step)
+        for part in blocks(len(self.pieces), size**2):
             differences = self._differences[part].double()
             lifted = torch.cat([torch.ones_like(differences[:, :1]), differences], dim=1)
             out.index_add_(0, self.pieces[part], (weights[part, None] * lifted)[:, :, None] * lifted[:, None, :])
@@ -404,9 +402,8 @@ class TorchPairs(PairOperator):
         excess = torch.zeros((n, WORST), dtype=self.dtype, device=device)
         of_pieces = torch.zeros((n, WORST), dtype=torch.int64, device=device)
         more, of_points = [excess[:0]], [of_pieces[:0]]  # a rank may have no pieces
-        step = max(1, SCAN_ELEMENTS // n)
-        for start in range(self.share.start, self.share.stop, step):
-            numbers = torch.arange(start, min(start + step, self.share.stop), device=device)
+        for part in batches(self.share.stop, rows_at_once(n), start=self.share.start):
+            numbers = torch.arange(part.start, part.stop, device=device)
             tile = lifted[numbers].to(self.dtype) @ points.T - anchor  # (pieces, n)
             tile.masked_fill_(geometry.cells == numbers[:, None], 0)
             values, at = tile.topk(min(WORST, n), 1)

@@ -16,10 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import blocks
 from bregnet.solver.certificate import inverted
 from bregnet.solver.pairs import CompiledPairs, PairOperator
-
-BLOCK_ELEMENTS = 1 << 20  # numbers of diagonal blocks held at once in double precision
 
 
 class BlockPreconditioner:
@@ -38,23 +37,22 @@ class BlockPreconditioner:
 
     def compute(self, chosen: Tensor, kappa: Tensor, strength: Tensor) -> None:
         """Invert the blocks of chosen (sorted) pieces, for the weights of the slopes (d,) and of the data (n,)."""
-        size = self.inverse.shape[-1] ** 2
-        for part in chosen.split(max(1, BLOCK_ELEMENTS // size)) if len(chosen) else ():
-            self._compute(part, kappa, strength)
+        for part in blocks(len(chosen), self.inverse.shape[-1] ** 2):
+            self._compute(chosen[part], kappa, strength)
 
     def _compute(self, chosen: Tensor, kappa: Tensor, strength: Tensor) -> None:
         operator, kind = self._operator, self.inverse.dtype
-        blocks = operator.blocks(torch.ones_like(operator.keys, dtype=kind), chosen)
-        diagonal = blocks.diagonal(dim1=-2, dim2=-1)
+        matrices = operator.blocks(torch.ones_like(operator.keys, dtype=kind), chosen)
+        diagonal = matrices.diagonal(dim1=-2, dim2=-1)
         diagonal[:, 1:] += kappa
         diagonal += 1e-9 * diagonal.amax()  # a piece may have no pairs
-        self.inverse[0, chosen] = inverse = inverted(blocks, kind)
+        self.inverse[0, chosen] = inverse = inverted(matrices, kind)
         if operator.geometry.own_piece:  # the data adds to one entry
             weight, column = strength[chosen].to(kind), inverse[:, 0]
             scaled = (weight / (1 + weight * column[:, 0]))[:, None] * column
             self.inverse[-1, chosen] = inverse - scaled[:, :, None] * column[:, None, :]
         else:
-            self.inverse[-1, chosen] = inverted(operator.add_at_points(blocks, strength, chosen), kind)
+            self.inverse[-1, chosen] = inverted(operator.add_at_points(matrices, strength, chosen), kind)
 
     def apply(self, mode: int, residual: Tensor) -> Tensor:
         """The product with a residual (K, d + 1)."""

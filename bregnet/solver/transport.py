@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import rows_at_once
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.nearest import nearest
 
-DISTANCE_ELEMENTS = 1 << 19
 MATCHING_NEIGHBORS = 16  # known from the start, and once more among those who still need some; more rounds gain little
 
 
@@ -30,7 +30,7 @@ def _places(geometry: Geometry) -> Tensor:
     """The point of each cell nearest to its centre, with a trailing 1, (K, d + 1); 0 for a cell without points."""
     lifted, cells, ranks = geometry.lifted, geometry.cells, geometry.ranks
     n_points, n_pieces = len(lifted), geometry.n_pieces
-    step = max(1, DISTANCE_ELEMENTS // lifted.shape[1])
+    step = rows_at_once(lifted.shape[1])
     parts = zip(geometry.points.split(step), cells.split(step), strict=True)
     distance = torch.cat([(points - geometry.centres[cell]).square().sum(1) for points, cell in parts])
     nearest = distance.new_full((n_pieces,), torch.inf).scatter_reduce(0, cells, distance, "amin")
