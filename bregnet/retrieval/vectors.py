@@ -12,7 +12,7 @@ from bregnet.retrieval.items import GATHERED, Found, Gallery, GrowingRows, neare
 from bregnet.retrieval.lift import Lift, Queries
 
 LIFTED = 1 << 16  # items lifted at once
-LONGEST = 1e6  # vectors have lengths of about 1; beyond, they are scaled again, lest single precision overflow
+LONGEST = 1e6  # vectors have lengths of about 1; beyond, they are scaled again, or single precision may overflow
 LOST = 1e-4  # divergences below this share of the scale lose digits as inner products, and are computed again
 NEAR = 1e-12  # so are those that differ by less than this share of it
 
