@@ -22,10 +22,8 @@ from torch import Tensor
 from bregnet._core import tied_ranks
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, table, to_numpy, to_torch
+from bregnet._core.chunks import rows_at_once
 from bregnet._core.tied_ranks import TiedRanks
-
-BLOCK_ELEMENTS = 1 << 16  # divergences that are ranked at once: few enough to stay in the cache
-PARTS_A_JOB = 4  # so that a job that is done early takes over from another
 
 
 @overload
@@ -332,7 +330,7 @@ def _per_query(
     distances, marks = _same_shape(divergences, relevant)
     n_workers = effective_n_jobs(None if n_jobs is None else check.jobs(n_jobs))
     n_queries, n_items = distances.shape
-    block = max(1, BLOCK_ELEMENTS // max(1, n_items))
+    block = rows_at_once(n_items, budget=1 << 16)  # with all that is made to rank them, few enough to stay in the cache
     scores = np.full(n_queries, np.nan)
 
     def work(start: int, stop: int) -> None:
@@ -344,7 +342,8 @@ def _per_query(
                 _check_k(k, ranks, first)
             scores[rows] = score(ranks)
 
-    n_parts = 1 if n_workers == 1 else max(1, min(PARTS_A_JOB * n_workers, -(-n_queries // block)))
+    # several parts a job, so that one that is done early takes over from another
+    n_parts = 1 if n_workers == 1 else max(1, min(4 * n_workers, -(-n_queries // block)))
     edges = np.linspace(0, n_queries, n_parts + 1).astype(int).tolist()
     # threads: numpy sorts without the interpreter's lock, and a process would have to be sent the matrix
     Parallel(n_jobs=min(n_workers, n_parts), require="sharedmem")(delayed(work)(*part) for part in pairwise(edges))

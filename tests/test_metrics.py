@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from bregnet import metrics
+from bregnet._core.chunks import at_most
 from bregnet.metrics import (
     map_at_r,
     mean_average_precision,
@@ -218,11 +218,11 @@ def random_case(n_queries=40, n_items=23, seed=0):
 
 @all_retrieval_metrics
 @pytest.mark.parametrize("elements", [1, 23, 100, 1 << 30])
-def test_blocks_of_any_size_give_the_same(metric, elements, monkeypatch):
+def test_blocks_of_any_size_give_the_same(metric, elements):
     divergences, relevant = random_case()
     expected = metric(divergences, relevant, per_query=True)
-    monkeypatch.setattr(metrics, "BLOCK_ELEMENTS", elements)
-    np.testing.assert_array_equal(metric(divergences, relevant, per_query=True), expected)
+    with at_most(elements):
+        np.testing.assert_array_equal(metric(divergences, relevant, per_query=True), expected)
 
 
 @all_retrieval_metrics
@@ -267,15 +267,15 @@ def test_what_was_given_is_left_alone(metric):
 @all_retrieval_metrics
 @pytest.mark.parametrize("n_jobs", [None, 1, 2])
 @pytest.mark.parametrize("precision", [np.float64, np.float16])
-def test_memory_is_bounded_beside_what_is_given(metric, precision, n_jobs, monkeypatch):
+def test_memory_is_bounded_beside_what_is_given(metric, precision, n_jobs):
     divergences, relevant = random_case(3000, 300)
     divergences, relevant = divergences.astype(precision), relevant.astype(np.int64)
     divergences.flags.writeable = False
     metric(divergences[:10], relevant[:10], n_jobs=n_jobs)  # what is imported on the way does not count
-    monkeypatch.setattr(metrics, "BLOCK_ELEMENTS", 3000)
     tracemalloc.start()
     try:
-        metric(divergences, relevant, n_jobs=n_jobs)
+        with at_most(3000):
+            metric(divergences, relevant, n_jobs=n_jobs)
         assert tracemalloc.get_traced_memory()[1] < 600_000  # a mask of all would take 900,000
     finally:
         tracemalloc.stop()
@@ -283,19 +283,18 @@ def test_memory_is_bounded_beside_what_is_given(metric, precision, n_jobs, monke
 
 @all_retrieval_metrics
 @pytest.mark.parametrize("n_jobs", [None, 1, 2, 5, -1])
-def test_any_number_of_jobs_gives_the_same(metric, n_jobs, monkeypatch):
+def test_any_number_of_jobs_gives_the_same(metric, n_jobs):
     divergences, relevant = random_case(203)
     expected, mean = metric(divergences, relevant, per_query=True), metric(divergences, relevant)
     for elements in (1 << 16, 23, 100):
-        monkeypatch.setattr(metrics, "BLOCK_ELEMENTS", elements)
-        np.testing.assert_array_equal(metric(divergences, relevant, per_query=True, n_jobs=n_jobs), expected)
-        assert metric(torch.tensor(divergences), torch.tensor(relevant), n_jobs=n_jobs) == mean
+        with at_most(elements):
+            np.testing.assert_array_equal(metric(divergences, relevant, per_query=True, n_jobs=n_jobs), expected)
+            assert metric(torch.tensor(divergences), torch.tensor(relevant), n_jobs=n_jobs) == mean
 
 
 @all_retrieval_metrics
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_errors_name_the_row_of_all_queries(metric, n_jobs, monkeypatch):
-    monkeypatch.setattr(metrics, "BLOCK_ELEMENTS", 100)
+def test_errors_name_the_row_of_all_queries(metric, n_jobs):
     for value, marked, message in (
         (np.nan, False, "not be NaN, got NaN in row 31, column 7"),
         (-np.inf, False, "got -inf in row 31, column 7"),
@@ -303,7 +302,7 @@ def test_errors_name_the_row_of_all_queries(metric, n_jobs, monkeypatch):
     ):
         divergences, relevant = random_case()
         divergences[31, 7], relevant[31, 7] = value, marked
-        with pytest.raises(ValueError, match=message):
+        with at_most(100), pytest.raises(ValueError, match=message):
             metric(divergences, relevant, n_jobs=n_jobs)
 
 

@@ -14,8 +14,6 @@ from torch import Tensor
 Array: TypeAlias = "np.ndarray | Tensor"
 ArrayT = TypeVar("ArrayT", bound=Array)
 
-DLPACK_CPU = 1  # the device type of main memory in DLPack
-
 
 @cache
 def survive_forks() -> None:
@@ -82,7 +80,8 @@ def native(values: Any) -> Any:
     """
     if isinstance(values, Tensor | np.ndarray) or not hasattr(values, "__dlpack_device__"):
         return values
-    if values.__dlpack_device__()[0] == DLPACK_CPU and hasattr(values, "__array__"):
+    main_memory = 1  # as a device type of DLPack
+    if values.__dlpack_device__()[0] == main_memory and hasattr(values, "__array__"):
         return np.asarray(values)
     return to_numpy(torch.from_dlpack(values))
 

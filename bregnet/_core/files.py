@@ -19,7 +19,6 @@ from torch import Tensor
 
 from bregnet._core.version import __version__
 
-HEADER = "bregnet"
 # what reading a damaged file can raise; errors of the operating system are not among it
 DAMAGE = (
     ValueError,
@@ -53,7 +52,7 @@ def write_tensors(path: Path, kind: str, version: int, header: dict[str, Any], t
     """Write a file of tensors; its header says what it is."""
     about = {**header, "holds": kind, "version": version, "bregnet": __version__}
     try:
-        save_file(tensors, path, metadata={HEADER: json.dumps(about)})
+        save_file(tensors, path, metadata={"bregnet": json.dumps(about)})
     except SafetensorError as error:  # its own kind, also where a disk is full
         raise OSError(None, str(error)) from error
 
@@ -63,7 +62,7 @@ def read_tensors(path: Path, kind: str, *versions: int, mmap: bool = False) -> t
     if path.exists() and not path.is_file():  # a pipe would be waited for
         raise UnreadableFileError(f"{path} is not a file")
     with naming_damage(path, kind), safe_open(path, framework="pt") as file:
-        header = json.loads((file.metadata() or {})[HEADER])
+        header = json.loads((file.metadata() or {})["bregnet"])
         found, found_version = header["holds"], header["version"]
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     if found != kind:

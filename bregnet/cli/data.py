@@ -17,7 +17,7 @@ from bregnet._core.optional import require
 from bregnet.cli.options import STANDARD
 from bregnet.cli.output import tell
 
-TABLES, ARRAYS = (".csv", ".csv.gz", ".parquet", ".pq"), (".npz", ".npy")
+TABLES = (".csv", ".csv.gz", ".parquet", ".pq")
 
 
 @dataclass(frozen=True)
@@ -162,9 +162,10 @@ def _first_broken(values: np.ndarray) -> Any:
 def _kind(path: Path) -> str:
     if path == STANDARD:
         return ".csv"
-    kind = next((kind for kind in (*TABLES, *ARRAYS) if path.name.lower().endswith(kind)), None)
+    kinds = (*TABLES, ".npz", ".npy")
+    kind = next((kind for kind in kinds if path.name.lower().endswith(kind)), None)
     if kind is None:
-        raise click.UsageError(f"DATA must end in {', '.join((*TABLES, *ARRAYS))}, got {str(path)!r}")
+        raise click.UsageError(f"DATA must end in {', '.join(kinds)}, got {str(path)!r}")
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     return kind

@@ -26,25 +26,24 @@ from bregnet.retrieval import BregmanKNeighborsClassifier
 from bregnet.retrieval.evaluation import retrieval_scores
 
 SOME = 200  # rows that show whether a divergence is 0
-CLUSTER_STARTS = 5
-HEADINGS = {
-    "accuracy": "{k}-NN accuracy",
-    "map": "mAP",
-    "r_precision": "R-precision",
-    "auc": "AUC",
-    "nmi": "NMI",
-    "rand": "Rand",
-    "purity": "purity",
-    "r2": "R^2",
-    "mae": "MAE",
-    "rmse": "RMSE",
-}
 EUCLID = "Euclid"
 
 
 def headed(scores: Mapping[str, float], k: int = 5) -> dict[str, float]:
     """Scores with headings for people."""
-    return {HEADINGS[name].format(k=k): value for name, value in scores.items()}
+    headings = {
+        "accuracy": "{k}-NN accuracy",
+        "map": "mAP",
+        "r_precision": "R-precision",
+        "auc": "AUC",
+        "nmi": "NMI",
+        "rand": "Rand",
+        "purity": "purity",
+        "r2": "R^2",
+        "mae": "MAE",
+        "rmse": "RMSE",
+    }
+    return {headings[name].format(k=k): value for name, value in scores.items()}
 
 
 def warn_of_nothing(divergence: BregmanDivergence, data: Data) -> None:
@@ -98,7 +97,7 @@ def _scores(
     retrieval = retrieval_scores(divergence, X, y, known, side=side, measures=("map", "r_precision", "auc"))
     neighbours = BregmanKNeighborsClassifier(divergence, k, side=side).fit(*(known or (X, y)))
     # until nothing changes: the tolerance is in the units of X, and divergences in units of their own
-    settled: dict[str, Any] = {"n_init": CLUSTER_STARTS, "tol": 0.0, "random_state": seed}
+    settled: dict[str, Any] = {"n_init": 5, "tol": 0.0, "random_state": seed}
     found = BregmanKMeans(len(np.unique(y)), divergence=divergence, **settled).fit_predict(X)
     return {
         "accuracy": float(neighbours.score(None if known is None else X, y)),

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import CACHE, batches, blocks, cache, rows_at_once
 from bregnet.divergences import Generator
-from bregnet.divergences.generators import BATCH_ELEMENTS, GPU_BATCH_ELEMENTS
 
 
 class WeightedPoints:
@@ -69,9 +69,7 @@ class WeightedPoints:
     def sums(self, labels: Tensor, n_centres: int) -> Tensor:
         """Weighted sums of the points of each label, (k, d), in double precision."""
         sums = torch.zeros(n_centres, self.x.shape[1], dtype=torch.float64, device=self.x.device)
-        step = max(1, BATCH_ELEMENTS // self.x.shape[1])
-        for start in range(0, len(self), step):  # of x, not of x - o: these means stay in the domain of f
-            rows = slice(start, start + step)
+        for rows in blocks(*self.x.shape, budget=CACHE):  # of x, not of x - o: these means stay in the domain of f
             x = self.x[rows] if self.weights is None else self.x[rows] * self.weights[rows, None]
             sums.index_add_(0, labels[rows], x.double())
         return sums
@@ -169,12 +167,9 @@ class CentredPoints(WeightedPoints):
 
         A block is overwritten by the next one.
         """
-        n_centres, n_features = slopes.shape
-        elements = BATCH_ELEMENTS if self.x.device.type == "cpu" else GPU_BATCH_ELEMENTS
-        step = max(1, elements // max(n_centres, n_features))
-        room = self.x.new_empty(min(step, len(self)), n_centres)
-        for start in range(0, len(self), step):
-            rows = slice(start, min(start + step, len(self)))
+        step = rows_at_once(max(slopes.shape), budget=cache(self.x.device))
+        room = self.x.new_empty(min(step, len(self)), len(slopes))
+        for rows in batches(len(self), step):
             yield rows, torch.addmm(-below, self.shifted[rows], slopes.T, out=room[: rows.stop - rows.start])
 
     def divergences(self, centres: Tensor) -> Tensor:
@@ -210,7 +205,7 @@ class CentredPoints(WeightedPoints):
             return
         least = math.sqrt(eps) * self.values.double()
         suspects = (eps * self.reach * steepness.max() > least).nonzero()[:, 0]
-        for rows in suspects.split(max(1, BATCH_ELEMENTS // max(centres.shape))):
+        for rows in suspects.split(rows_at_once(max(centres.shape), budget=CACHE)):
             errors = eps * self.reach[rows, None] * steepness  # (rows, k)
             rough = self.values[rows, None] - torch.addmm(-below, self.shifted[rows], slopes.T)
             may_win = rough - errors <= (rough + errors).amin(1, keepdim=True)

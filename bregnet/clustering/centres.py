@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from bregnet._core import validation as check
+from bregnet._core.chunks import CACHE, rows_at_once
 from bregnet.clustering.centred_points import CentredPoints
 from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean
-
-PART_ELEMENTS = 1 << 20  # of points at a time, where intermediate results are not stored
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def nearest_centres(divergence: BregmanDivergence, X: Tensor, centres: Tensor) -
 
 def _nearest(generator: Generator, x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     origin = centres.mean(0)
-    parts = x.split(max(1, PART_ELEMENTS // x.shape[1]))
+    parts = x.split(rows_at_once(x.shape[1], budget=4 * CACHE))  # what is computed for each part is forgotten
     labels, divergences = zip(
         *(CentredPoints(generator, part, None, origin).nearest(centres) for part in parts), strict=True
     )

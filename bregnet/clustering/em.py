@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import CACHE, blocks
 from bregnet.clustering.centred_points import CentredPoints
-from bregnet.divergences.generators import BATCH_ELEMENTS
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,12 @@ def _level_and_shares(logs: Tensor) -> tuple[Tensor, Tensor]:
 def hard_shares(points: CentredPoints, labels: Tensor, n_components: int) -> Shares:
     """Responsibilities of 1 for the component of the label, and 0 for others."""
 
-    def blocks() -> Iterator[tuple[slice, Tensor]]:
-        step = max(1, BATCH_ELEMENTS // n_components)
-        for start in range(0, len(points), step):
-            rows = slice(start, start + step)
+    def again() -> Iterator[tuple[slice, Tensor]]:
+        for rows in blocks(len(points), n_components, budget=CACHE):
             yield rows, torch.nn.functional.one_hot(labels[rows], n_components).double()
 
     values = torch.bincount(labels, points.values.double(), minlength=n_components)
-    return Shares(points.counts(labels, n_components), points.sums(labels, n_components), values, blocks)
+    return Shares(points.counts(labels, n_components), points.sums(labels, n_components), values, again)
 
 
 def maximise(points: CentredPoints, shares: Shares, rule: Concentration, before: Components) -> Components:

@@ -12,13 +12,10 @@ from torch import Tensor
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, ArrayT
+from bregnet._core.chunks import batches, cache, rows_at_once
 from bregnet._core.notebook import shown_in_notebooks
 from bregnet.divergences.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
 from bregnet.divergences.generators import Generator, batched
-
-BLOCK_ELEMENTS = 1 << 24  # of a block of rows
-TANGENT_ELEMENTS = 1 << 26  # of what is stored of all tangent points; more is computed again for every block
-COLUMN_BATCHES = 4  # batches of columns at once: what a block needs of its rows is computed again for each
 
 NAMED: dict[str, Callable[..., Generator]] = {
     "sqeuclidean": SquaredEuclidean,
@@ -275,13 +272,14 @@ class _Blocks:
     def __init__(self, generator: Generator, x: Tensor, y: Tensor, batch_size: int | None, given: Array) -> None:
         self.generator, self.x, self.y, self.given = generator, x, y, given
         self.home = given.device if isinstance(given, Tensor) else torch.device("cpu")
-        n_features = x.shape[1]
-        self.rows = _slices(len(x), batch_size or BLOCK_ELEMENTS // max(1, len(y), generator._width(n_features)))
-        self.columns = _slices(len(y), COLUMN_BATCHES * generator._batch_size(y))
+        width = generator._width(x.shape[1])
+        # larger than other blocks: tangents that are not stored are computed again for each
+        self.rows = list(batches(len(x), batch_size or rows_at_once(max(len(y), width), budget=1 << 24)))
+        self.columns = list(batches(len(y), rows_at_once(width, budget=4 * cache(y.device))))
         self._tangents: list | None = None  # of all columns, where they fit
         with arrays.gradients_for(given):
             first = [generator._tangents(y[columns]) for columns in self.columns[:1]]
-            if _n_elements(first) * len(self.columns) <= TANGENT_ELEMENTS:
+            if _n_elements(first) * len(self.columns) <= rows_at_once(1, budget=1 << 26):  # 512 MB in double precision
                 self._tangents = first + [generator._tangents(y[columns]) for columns in self.columns[1:]]
 
     def empty(self, n_rows: int) -> Tensor:
@@ -348,8 +346,3 @@ def _n_elements(tangents: Any) -> int:
     if isinstance(tangents, Tensor):
         return tangents.numel()
     return sum(map(_n_elements, tangents)) if isinstance(tangents, list | tuple) else 0
-
-
-def _slices(length: int, step: int) -> list[slice]:
-    step = max(1, step)
-    return [slice(start, min(start + step, length)) for start in range(0, length, step)]

@@ -18,10 +18,7 @@ from torch import Tensor
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, ArrayT
-
-BATCH_ELEMENTS = 1 << 18  # of one intermediate result: a processor's cache holds a few such, and it is 6 times faster
-GPU_BATCH_ELEMENTS = 1 << 24
-
+from bregnet._core.chunks import cache, rows_at_once
 
 registered: dict[str, type[Generator]] = {}  # the classes that files can name
 
@@ -201,8 +198,7 @@ class Generator(ABC):
 
     def _batch_size(self, points: Tensor) -> int:
         """How many points to evaluate at once."""
-        elements = BATCH_ELEMENTS if points.device.type == "cpu" else GPU_BATCH_ELEMENTS
-        return max(1, elements // max(1, self._width(points.shape[1])))
+        return rows_at_once(self._width(points.shape[1]), budget=cache(points.device))
 
     def _lives_with(self, parameter: Tensor, given: Array) -> None:
         """Use the device and the precision of `parameter`, and show it as the kind of array that was given."""

@@ -14,8 +14,6 @@ from bregnet._core.arrays import Array
 from bregnet.divergences.classical import SquaredEuclidean, exp_excess
 from bregnet.divergences.generators import Generator, batched, shown
 
-LARGEST_EXPONENT = 30.0  # beyond, exponentials are taken in logarithms
-
 
 class MaxAffine(Generator, saved_as="MaxAffine"):
     r"""A convex function, the largest of affine pieces.
@@ -193,10 +191,11 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
         z = (x - y) @ self._slopes.T / self.temperature
         z = z - (shares * z).sum(1, keepdim=True)
         grown = log_shares + z
-        small = shares * exp_excess(z.clamp(-LARGEST_EXPONENT, LARGEST_EXPONENT))
-        large = grown.clamp_max(LARGEST_EXPONENT).exp() - shares * (1 + z)
-        excess = torch.where(z.abs() <= LARGEST_EXPONENT, small, large).sum(1).clamp_min(0)
-        far = grown.amax(1) > LARGEST_EXPONENT
+        most = 30.0  # beyond, exponentials are taken in logarithms
+        small = shares * exp_excess(z.clamp(-most, most))
+        large = grown.clamp_max(most).exp() - shares * (1 + z)
+        excess = torch.where(z.abs() <= most, small, large).sum(1).clamp_min(0)
+        far = grown.amax(1) > most
         return self.temperature * torch.where(far, torch.logsumexp(grown, dim=1), torch.log1p(excess))
 
     def _tangents(self, y: Tensor) -> tuple[Any, Any]:

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from bregnet._core import arrays
 from bregnet._core import validation as check
+from bregnet._core.chunks import rows_at_once
 from bregnet.divergences import Generator, GeneratorSum, MaxAffine, Quadratic
 from bregnet.divergences.classical import _QuadraticForm
 from bregnet.nn._others import agree, described, named
 from bregnet.nn._parts import Parts, generator_of
-
-BLOCK_ELEMENTS = 1 << 22  # of a block of divergences and what it is computed from
 
 
 class LearnableMaxAffine(nn.Module):
@@ -325,7 +324,7 @@ class LearnableMaxAffine(nn.Module):
         with torch.no_grad():
             reach = self._reach(function, y)
         parts = []
-        for rows in x.split(max(1, BLOCK_ELEMENTS // max(self.n_pieces, len(y)))):
+        for rows in x.split(rows_at_once(max(self.n_pieces, len(y)))):
             block = function._block(rows, tangents)
             with torch.no_grad():
                 sizes = self._reach(function, rows)[:, None] + reach

@@ -9,8 +9,6 @@ from scipy.linalg import eigh
 
 from bregnet._core.arrays import Array
 from bregnet.plotting._shared import (
-    MARKERS,
-    MOST_LEGEND_CLASSES,
     NEUTRAL,
     Measure,
     axes,
@@ -131,7 +129,7 @@ def _borders(ax: Axes, classes: np.ndarray, numbers: np.ndarray) -> None:
         ax.set_xticks([])
         ax.set_yticks([])
         return
-    size = "medium" if len(there) <= MOST_LEGEND_CLASSES else "xx-small"
+    size = "medium" if len(there) <= 12 else "xx-small"
     ax.set_yticks(middles, names, parse_math=False, fontsize=size)
     turn = 0 if max(map(len, names)) * len(names) <= 30 else 90
     ax.set_xticks(middles, names, parse_math=False, fontsize=size, rotation=turn)
@@ -197,11 +195,11 @@ def _by_class(ax: Axes, places: np.ndarray, classes: np.ndarray, numbers: np.nda
     dots, names = [], []
     for number in np.unique(numbers):
         own = places[numbers == number]
-        marker = MARKERS[number % len(MARKERS)]
+        marker = "os^DvPX*<>"[number % 10]
         look: dict[str, Any] = {"s": 22, "color": colour(number), "marker": marker, "alpha": 0.75, "linewidth": 0}
         dots.append(ax.scatter(own[:, 0], own[:, 1], **look))
         names.append(shown_name(classes[number]))
-    if len(names) <= MOST_LEGEND_CLASSES:
+    if len(names) <= 12:  # a longer legend would hide the points
         legend(ax, dots, names, loc="best", handletextpad=0.2, borderaxespad=0.2)
         return
     for number, name in zip(np.unique(numbers), names, strict=True):

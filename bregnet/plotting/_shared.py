@@ -31,8 +31,6 @@ COLOURS = (
     "#6f8f00",
 )
 NEUTRAL = "#8a8a8a"  # of frames and guide lines
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
-MOST_LEGEND_CLASSES = 12
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,6 @@ from bregnet.plotting._shared import Measure, printable
 from bregnet.reporting.subject import Rows, Subject
 from bregnet.retrieval import BregmanKNeighborsClassifier
 
-N_NEIGHBOURS = 5
-
 
 def of_fit(subject: Subject) -> dict[str, Any]:
     """The figures of the fit and of the learned function."""
@@ -106,7 +104,7 @@ def retrieval(by: Measure, rows: Rows, known: Rows | None) -> Retrieval:
     """Every row is a query against the known rows, or against all others."""
     others = None if known is None else (known.features, known.targets)
     found = rows if known is None else known
-    k = min(N_NEIGHBOURS, len(found.features) - (known is None))
+    k = min(5, len(found.features) - (known is None))
     if k < 1:
         raise ValueError(f"X must have at least 2 rows, got {len(rows.features)}")
     neighbours = BregmanKNeighborsClassifier(by.divergence, k, side=by.side, device="cpu")

@@ -7,9 +7,6 @@ import numpy as np
 from bregnet._core.compiling import compiled
 from bregnet.retrieval.items import KEPT_BITS
 
-_CUT = 53 - KEPT_BITS
-_HALF = 1 << (_CUT - 1)
-
 
 def _squared_distances(query, points, start, stop, weights, out):  # pragma: no cover - compiled
     """Squared distances of a query and the points (d, n) from `start` to `stop`, weighted if there are weights.
@@ -25,9 +22,10 @@ def _squared_distances(query, points, start, stop, weights, out):  # pragma: no 
         for i in range(size):
             difference = row[i] - at
             out[i] += weight * difference * difference
-    bits = out.view(np.int64)
+    bits, cut = out.view(np.int64), 53 - KEPT_BITS
+    half = 1 << (cut - 1)
     for i in range(size):
-        bits[i] = (bits[i] + _HALF) >> _CUT << _CUT
+        bits[i] = (bits[i] + half) >> cut << cut
 
 
 def _comes_before(value, distance, item_id, other_value, other_distance, other_id):  # pragma: no cover - compiled

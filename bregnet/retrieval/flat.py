@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import batches, rows_at_once
 from bregnet._core.state import Tensors
 from bregnet.retrieval.engine import Engine, Settings
-from bregnet.retrieval.items import GATHERED, Found, Gallery
+from bregnet.retrieval.items import Found, Gallery
 from bregnet.retrieval.lift import Queries
 from bregnet.retrieval.vectors import Vectors
 
@@ -89,10 +91,9 @@ class FlatEngine(Engine):
         found = self.vectors.ranked(queries, torch.cat([rows, long.expand(len(rows), -1)], 1), k)
         return self.vectors.completed(queries, found, worst, scores.rows_above)
 
-    def _batches(self, n_queries: int, group: int) -> list[slice]:
-        best_at_once = 1 << 25  # best inner products of groups
-        step = max(1, min(128, best_at_once * group // len(self.gallery)))
-        return [slice(start, start + step) for start in range(0, n_queries, step)]
+    def _batches(self, n_queries: int, group: int) -> Iterator[slice]:
+        n_groups = -(-len(self.gallery) // group)  # the best inner product of each is kept
+        return batches(n_queries, min(128, rows_at_once(n_groups, budget=1 << 25)))
 
 
 class Scores:
@@ -118,14 +119,14 @@ class Scores:
         step = at_once or (1 << 13 if vectors.coarse.device.type == "cpu" else 1 << 18)
         self._best = self._queries.new_empty(len(queries), -(-n_items // group))  # (m, n_groups)
         room = self._queries.new_empty(len(queries) * min(step, n_items + group))  # fresh memory is slow
-        for start in range(0, n_items, step):
-            part = vectors.coarse[start : start + step]
+        for rows in batches(n_items, step):
+            part = vectors.coarse[rows]
             n_groups = -(-len(part) // group)
             scores = room[: len(queries) * n_groups * group].view(len(queries), n_groups * group)
             torch.mm(self._queries, part.T, out=scores[:, : len(part)])
             scores[:, len(part) :] = -torch.inf
-            scores[:, self._long_between(start, start + len(part))] = -torch.inf
-            first = start // group
+            scores[:, self._long_between(rows.start, rows.stop)] = -torch.inf
+            first = rows.start // group
             torch.amax(scores.unflatten(1, (n_groups, group)), 2, out=self._best[:, first : first + n_groups])
 
     def largest(self, count: int) -> tuple[Tensor, Tensor]:
@@ -155,7 +156,7 @@ class Scores:
         missing = rows >= len(coarse)
         if len(self._vectors.long):
             missing |= torch.isin(rows, self._vectors.long)
-        step = max(1, GATHERED // max(1, rows.shape[1] * coarse.shape[1]))
+        step = rows_at_once(rows.shape[1] * coarse.shape[1])
         parts = zip(queries.split(step), rows.clamp_max(len(coarse) - 1).split(step), strict=True)
         products = torch.cat([torch.bmm(coarse[there], some[:, :, None])[:, :, 0] for some, there in parts])
         return products.masked_fill_(missing, -torch.inf)

@@ -13,7 +13,7 @@ from bregnet._core.files import digest, naming_damage, read_tensors, whole_folde
 from bregnet._core.state import Tensors
 from bregnet.retrieval.engine import Settings
 from bregnet.retrieval.engines import ENGINES
-from bregnet.retrieval.ivf import LISTS
+from bregnet.retrieval.ivf import CellEngine
 from bregnet.retrieval.pieces import PieceEngine
 from bregnet.retrieval.state import read_index, write_index
 
@@ -82,5 +82,5 @@ def _from_version_1(header: dict[str, Any], stored: dict[str, Tensor]) -> tuple[
         "engine": None if pieces or header["engine"] is None else {"type": header["engine"]},
         "n_trained": len(stored.get("points", ())),
     }
-    files = {} if header["lists"] is None else {LISTS: header["lists"]}
+    files = {} if header["lists"] is None else {CellEngine.files[0]: header["lists"]}
     return {"state": state, "same": {}, "files": files}, tensors

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
+from bregnet._core.chunks import batches
 from bregnet._core.notebook import shown_in_notebooks
 from bregnet.divergences.resolve import divergence_of
 from bregnet.retrieval.collection import Collection
@@ -423,11 +424,10 @@ def _checked_radii(radius: float | Array, like: Tensor) -> Tensor:
 def _batches(total: int, step: int, progress: bool | None) -> Iterator[slice]:
     """Slices of queries, with a progress bar on a terminal or where it is asked for."""
     shown = sys.stderr.isatty() if progress is None else check.boolean("progress", progress)
-    starts = range(0, total, step)
     if not shown:  # a bar that is not shown starts a thread all the same
-        yield from (slice(start, start + step) for start in starts)
+        yield from batches(total, step)
         return
     with tqdm(total=total, desc="searching", unit=" queries", delay=2.0) as bar:
-        for start in starts:
-            yield slice(start, start + step)
-            bar.update(min(step, total - start))
+        for part in batches(total, step):
+            yield part
+            bar.update(part.stop - part.start)

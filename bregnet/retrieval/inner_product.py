@@ -11,9 +11,9 @@ from torch import Tensor
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
+from bregnet._core.chunks import rows_at_once
 from bregnet.retrieval.items import Gallery
 from bregnet.retrieval.lift import Lift, Queries
-from bregnet.retrieval.vectors import LIFTED
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,12 @@ class InnerProductForm:
         if len(gallery) == 0:
             raise ValueError("the index is empty: add items before handing them to a store")
         lift, symmetry = Lift.from_gallery(gallery), None
-        parts = (lift.items(part) for part in gallery.points.split(LIFTED))
+        step = rows_at_once(gallery.points.shape[1])
+        parts = (lift.items(part) for part in gallery.points.split(step))
         if symmetric:
             vectors = torch.cat(list(parts))
             symmetry = Symmetry.from_vectors(vectors, _like_queries(lift, gallery))
-            parts = (symmetry.items(part) for part in vectors.split(LIFTED))
+            parts = (symmetry.items(part) for part in vectors.split(step))
         items = torch.cat([part.float().cpu() for part in parts])
         return cls(items.numpy(), gallery.ids.cpu().numpy().copy(), lift, symmetry)
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import batches, rows_at_once
 from bregnet.divergences import BregmanDivergence
 
 ULPS = 256 * 2.0**-52  # divergences tie where they differ by less than this share of their terms
 KEPT_BITS = 41  # of squared distances that are compared
-GATHERED = 1 << 22  # numbers of items that are gathered at once
 
 
 class Found(NamedTuple):
@@ -55,9 +55,7 @@ class Gallery:
         """Divergences of queries (m, d) from the items in `rows` (m,), and differences up to which they tie, (m,)."""
         generator = self.divergence.generator
         values, ties = queries.new_empty(len(rows)), queries.new_empty(len(rows))
-        step = generator._batch_size(queries)
-        for start in range(0, len(rows), step):
-            part = slice(start, start + step)
+        for part in batches(len(rows), generator._batch_size(queries)):
             pair = queries[part], self.points[rows[part]].double()
             first, second = pair if self.side == "right" else pair[::-1]
             values[part], ties[part] = generator._paired(first, second), ULPS * generator._rounding(first, second)
@@ -65,7 +63,7 @@ class Gallery:
 
     def squared_distances(self, queries: Tensor, rows: Tensor) -> Tensor:
         """Squared Euclidean distances (m, c) of queries (m, d) and items (m, c), rounded so that ties are ties."""
-        step = max(1, GATHERED // (queries.shape[1] * rows.shape[1]))
+        step = rows_at_once(queries.shape[1] * rows.shape[1])
         parts = zip(queries.split(step), rows.split(step), strict=True)
         return rounded(torch.cat([(self.points[there] - q[:, None]).square_().sum(2) for q, there in parts]))
 

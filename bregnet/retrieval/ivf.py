@@ -12,6 +12,7 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from bregnet._core.chunks import CACHE, MEMORY, blocks
 from bregnet._core.parallel import in_threads
 from bregnet._core.state import Tensors
 from bregnet.clustering.centred_points import CentredPoints
@@ -23,9 +24,6 @@ from bregnet.retrieval.vectors import Vectors
 
 if TYPE_CHECKING:
     import faiss
-
-FILLED = 1 << 16  # items put into lists at once
-LISTS = "cells.faiss"
 
 
 class CellEngine(Engine):
@@ -49,7 +47,7 @@ class CellEngine(Engine):
     name = "cells"
     cpu_only = True
     seeded = True
-    files = (LISTS,)
+    files = ("cells.faiss",)  # the lists
 
     def __init__(
         self,
@@ -86,7 +84,7 @@ class CellEngine(Engine):
             tensors.put(f"{name}.cells", self.cells())
         else:  # of memory-mapped lists faiss would write the name of their file
             lists = CellEngine(self.vectors, self.centres, cells=self.cells()).lists if self._in_file else self.lists
-            faiss.write_index(lists, str(folder / LISTS))
+            faiss.write_index(lists, str(folder / self.files[0]))
         return {}
 
     @classmethod
@@ -98,9 +96,8 @@ class CellEngine(Engine):
         gallery.divergence.generator._check_domain(f"{name}.centres", centres, True)
         vectors = Vectors.read(name, gallery, tensors)
         if folder is not None:
-            return cls(
-                vectors, centres, _read_lists(folder / LISTS, vectors, centres, tensors.mapped), in_file=tensors.mapped
-            )
+            lists = _read_lists(folder / cls.files[0], vectors, centres, tensors.mapped)
+            return cls(vectors, centres, lists, in_file=tensors.mapped)
         return cls(vectors, centres, cells=tensors.numbers_below(f"{name}.cells", len(gallery), len(centres)))
 
     def extend(self, gallery: Gallery) -> CellEngine:
@@ -214,11 +211,10 @@ class CellEngine(Engine):
             for cell, size in enumerate(torch.bincount(cells, minlength=self.n_cells).tolist()):
                 self.lists.invlists.resize(cell, size)
                 self.lists.invlists.resize(cell, 0)
-        for start in range(0, len(cells), FILLED):
-            chosen = cells[start : start + FILLED]
-            rows = torch.arange(first + start, first + start + len(chosen))
-            vectors = self.vectors.coarse[rows]
-            self.lists.add_core(len(rows), *(faiss.swig_ptr(part.numpy()) for part in (vectors, rows, chosen)))
+        for part in blocks(len(cells), self.vectors.width):
+            rows = torch.arange(first + part.start, first + part.stop)
+            given = self.vectors.coarse[rows], rows, cells[part]
+            self.lists.add_core(len(rows), *(faiss.swig_ptr(each.numpy()) for each in given))
 
     def _assigned(self, points: Tensor) -> Tensor:
         """The nearest centers of points by D(x, center), (n,), in batches.
@@ -231,15 +227,15 @@ class CellEngine(Engine):
         seen = CentredPoints(generator, self.centres)
         slopes, below = seen.tangents(self.centres)
         planes_will_do = generator._width(points.shape[1]) > points.shape[1] and _differ(slopes)
-        step = max(1, (1 << 18) // self.n_cells) if planes_will_do else FILLED  # planes that stay in the cache
+        width, budget = (self.n_cells, CACHE) if planes_will_do else (points.shape[1], MEMORY)  # of planes, or points
         cells = torch.empty(len(points), dtype=torch.int64)
-        for start in range(0, len(points), step):
-            part = points[start : start + step].double()
+        for rows in blocks(len(points), width, budget=budget):
+            part = points[rows].double()
             if planes_will_do:
                 heights = torch.addmm(-below, part - seen.origin, slopes.T)
-                np.argmax(heights.numpy(), axis=1, out=cells[start : start + step].numpy())
+                np.argmax(heights.numpy(), axis=1, out=cells[rows].numpy())
             else:
-                cells[start : start + step], _ = nearest_centres(self.gallery.divergence, part, self.centres)
+                cells[rows], _ = nearest_centres(self.gallery.divergence, part, self.centres)
         return cells
 
 

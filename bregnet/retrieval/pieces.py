@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from bregnet._core import validation as check
+from bregnet._core.chunks import blocks, rows_at_once
 from bregnet._core.parallel import in_threads
 from bregnet._core.state import Tensors
 from bregnet.divergences import BregmanDivergence, Generator, GeneratorSum, MaxAffine
 from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.flat import FlatEngine
-from bregnet.retrieval.items import GATHERED, ULPS, Found, Gallery, nearest_first, rounded
+from bregnet.retrieval.items import ULPS, Found, Gallery, nearest_first, rounded
 from bregnet.retrieval.vectors import Vectors
 
 
@@ -141,7 +142,7 @@ class PieceEngine(Engine):
 
     def batch_size(self, k: int) -> int:
         """How many queries to give at once."""
-        return max(1, min(4096, GATHERED // max(k, self._maximum.function.n_pieces)))
+        return min(4096, rows_at_once(max(k, self._maximum.function.n_pieces)))
 
     def search(self, points: Tensor, k: int, settings: Settings) -> Found:
         """The k nearest items of each query, (m, k)."""
@@ -235,9 +236,7 @@ def _memberships(gallery: Gallery, points: Tensor) -> tuple[Tensor, Tensor]:
 def _columns(points: Tensor, rows: Tensor) -> Tensor:
     """Points of these rows as columns, (n_features, n_rows), some at a time."""
     out = points.new_empty(points.shape[1], len(rows))
-    step = max(1, GATHERED // max(1, points.shape[1]))
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
+    for part in blocks(len(rows), points.shape[1]):
         out[:, part] = points[rows[part]].T
     return out
 

@@ -7,13 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import blocks, rows_at_once
 from bregnet._core.state import Tensors
-from bregnet.retrieval.items import GATHERED, Found, Gallery, GrowingRows, nearest_first
+from bregnet.retrieval.items import Found, Gallery, GrowingRows, nearest_first
 from bregnet.retrieval.lift import Lift, Queries
 
-LIFTED = 1 << 16  # items lifted at once
 LONGEST = 1e6  # vectors have lengths of about 1; beyond, they are scaled again, or single precision may overflow
-LOST = 1e-4  # divergences below this share of the scale lose digits as inner products, and are computed again
 NEAR = 1e-12  # so are those that differ by less than this share of it
 
 
@@ -99,7 +98,7 @@ class Vectors:
 
     def batch_size(self, k: int) -> int:
         """How many queries to rank candidates for at once."""
-        return max(1, min(4096, GATHERED // (self.n_candidates(k) * self.width)))
+        return min(4096, rows_at_once(self.n_candidates(k) * self.width))
 
     def least_score(self, queries: Queries, divergences: Tensor) -> Tensor:
         """The least inner product, in single precision, of items at most at these divergences, (m,)."""
@@ -112,7 +111,7 @@ class Vectors:
         values = torch.where(rows < 0, torch.inf, self._products(queries, there))
         ordered, order = values.sort(dim=1)
         near = ordered.diff(dim=1) <= NEAR * queries.scale[:, None]
-        doubtful = ordered <= LOST * queries.scale[:, None]
+        doubtful = ordered <= 1e-4 * queries.scale[:, None]  # these have lost digits as inner products
         doubtful[:, 1:] |= near
         doubtful[:, :-1] |= near
         doubtful &= self._may_be_among(queries, ordered, there.gather(1, order), k)
@@ -161,7 +160,7 @@ class Vectors:
 
     def _products(self, queries: Queries, rows: Tensor) -> Tensor:
         """Divergences of the queries and the items in `rows` (m, c), from inner products in double precision."""
-        step = max(1, GATHERED // max(1, rows.shape[1] * self.width))
+        step = rows_at_once(rows.shape[1] * self.width)
         parts = zip(queries.vectors.split(step), rows.split(step), strict=True)
         dots = [torch.bmm(self._precise(there), vectors[:, :, None])[:, :, 0] for vectors, there in parts]
         return (queries.offsets[:, None] - queries.reach[:, None] * torch.cat(dots)).clamp_min_(0)
@@ -175,8 +174,7 @@ def _lifted(lift: Lift, points: Tensor) -> tuple[Tensor, Tensor, float]:
     shape = len(points), points.shape[1] + 1
     coarse, fine = (torch.empty(shape, dtype=torch.float32, device=points.device) for _ in range(2))
     largest = 0.0
-    for start in range(0, len(points), LIFTED):
-        part = slice(start, start + LIFTED)
+    for part in blocks(*shape):
         vectors = lift.items(points[part])
         largest = max(largest, float(vectors.abs().max()))
         coarse[part] = vectors

@@ -23,15 +23,6 @@ from bregnet.selection.members import Member
 from bregnet.selection.search import Row, Search, best_row, side_by_side
 
 ALPHAS = (1.0, 0.1, 0.01, 0.001, 0.0001)  # the coarse grid
-CHOSEN_HERE = {  # not by the user
-    "alpha",
-    "callback",
-    "checkpoint",
-    "random_state",
-    "temperature",
-    "verbose",
-    "warm_start",
-}
 
 
 @shown_in_notebooks
@@ -60,7 +51,8 @@ class SearchCV(BaseEstimator, ABC):
     def _estimator(self) -> SolverEstimator:
         """What is searched, unfitted."""
         own = self.get_params(deep=False)
-        names = set(self._searched().get_params(deep=False)) - CHOSEN_HERE
+        chosen_here = {"alpha", "callback", "checkpoint", "random_state", "temperature", "verbose", "warm_start"}
+        names = set(self._searched().get_params(deep=False)) - chosen_here
         seed = self.random_state
         if not isinstance(seed, Integral):  # one seed for all fits, whoever makes them
             seed = int(check_random_state(seed).randint(2**31 - 1))

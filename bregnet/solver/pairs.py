@@ -300,6 +300,24 @@ class CompiledPairs(PairOperator):
         self._own.run(lambda _, *chunk: self._compiled.precondition(*given, *chunk), self._chunks)
         return out
 
+    def pairs_of_pieces(self) -> np.ndarray:
+        """How many pairs each piece has."""
+        return np.diff(self._starts)
+
+    def invert_pairs(self, kappa: np.ndarray, own: np.ndarray, factors: np.ndarray, offsets: np.ndarray) -> None:
+        """The matrices C of :mod:`bregnet.solver.preconditioner` for D = (own, kappa), one after the other."""
+        given = self._starts, self._differences, kappa, own, factors, offsets
+        self._own.run(lambda _, *chunk: self._compiled.invert_pairs(*given, *chunk), self._chunks)
+
+    def precondition_pairs(
+        self, kappa: np.ndarray, own: np.ndarray, factors: np.ndarray, offsets: np.ndarray, residual: Tensor
+    ) -> Tensor:
+        """Products of (D + A'A)^-1 with rows."""
+        out = torch.empty_like(residual)
+        given = self._starts, self._differences, kappa, own, factors, offsets, residual.numpy(), out.numpy()
+        self._own.run(lambda _, *chunk: self._compiled.precondition_pairs(*given, *chunk), self._chunks)
+        return out
+
     def _scan(self, lifted: Tensor, fitted: Tensor, level: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         n, n_pieces = self.geometry.n_points, self.geometry.n_pieces
         threads = self._threads if n * n_pieces > SERIAL_SCAN else Threads(1)

@@ -29,8 +29,9 @@ import torch
 from torch import Tensor
 
 from bregnet.solver.admm import Certified, Iteration, Options, single_threaded_torch
-from bregnet.solver.certificate import DualPoint, inverted, repair, stationarity
+from bregnet.solver.certificate import DualPoint, repair, stationarity
 from bregnet.solver.pairs import CompiledPairs, PairOperator, pair_operator, starting_keys
+from bregnet.solver.preconditioner import PairPreconditioner, fitting_kind
 from bregnet.solver.regression import LeastSquares
 from bregnet.solver.result import relative_gap
 
@@ -52,7 +53,6 @@ CLOSED_GAP = 20.0  # in tolerances: closing the masses of two sets along short p
 # of conjugate gradients in block 1: least and most steps, and the reduction of the residual's energy at which they end;
 # two steps nearly always do for one piece set, and a reduction to 0.01 takes DC up to three times the iterations
 CONJUGATE_GRADIENTS = (2, 10, 0.002)
-BLOCK_ELEMENTS = 1 << 20  # numbers of diagonal blocks held at once in double precision
 
 
 @dataclass
@@ -132,7 +132,7 @@ class WorkingPairs(Iteration):
         else:
             self.state = state = start.to(self.operator.dtype)
             self.operator.choose(state.keys)
-        self._inverse = state.pieces.new_empty((*state.pieces.shape, state.pieces.shape[-1]))
+        self._preconditioner: Any = None
         self._stale = torch.zeros_like(state.pieces[0, :, 0], dtype=torch.bool)  # pieces whose pairs have changed
         with self.session():
             self._rescale(options.rho or self._rho(state.unit))
@@ -175,28 +175,12 @@ class WorkingPairs(Iteration):
         state, ranks = self.state, self.problem.ranks
         self._strength = self.problem.curvature * (self.problem.n_sets / state.rho)  # of the data, (n,)
         stale = torch.ones_like(self._stale) if anew else ranks.sum(self._stale.double()) > 0
-        chosen = torch.nonzero(stale).squeeze(1)
-        size = state.pieces.shape[-1] ** 2
-        for part in chosen.split(max(1, BLOCK_ELEMENTS // size)) if len(chosen) else ():
-            self._invert(part)
+        kind = fitting_kind(self.operator)
+        if not isinstance(self._preconditioner, kind) or kind is PairPreconditioner:
+            self._preconditioner, stale = kind(self.operator, self.problem.n_sets), torch.ones_like(stale)
+        self._preconditioner.compute(torch.nonzero(stale).squeeze(1), state.kappa, self._strength)
         self._stale = torch.zeros_like(self._stale)
         self._moments = self._advanced(0.0)
-
-    def _invert(self, chosen: Tensor) -> None:
-        """The preconditioners of some pieces: inverse diagonal blocks of the matrices of block 1."""
-        blocks = self.operator.blocks(torch.ones_like(self.state.slacks[0]), chosen)
-        diagonal = blocks.diagonal(dim1=-2, dim2=-1)
-        diagonal[:, 1:] += self.state.kappa
-        diagonal += 1e-9 * diagonal.amax()  # a piece may have no pairs
-        kind = self._inverse.dtype
-        self._inverse[0, chosen] = inverse = inverted(blocks, kind)
-        if self.problem.geometry.own_piece:  # the data adds to one entry
-            strength = self._strength[chosen].to(kind)
-            column = inverse[:, 0]
-            scaled = (strength / (1 + strength * column[:, 0]))[:, None] * column
-            self._inverse[-1, chosen] = inverse - scaled[:, :, None] * column[:, None, :]
-        else:
-            self._inverse[-1, chosen] = inverted(self.operator.add_at_points(blocks, self._strength, chosen), kind)
 
     def _advanced(self, relaxation: float) -> Tensor:
         """The step of w, and R'(|w| - R u), (Q, K, d + 1)."""
@@ -227,7 +211,7 @@ class WorkingPairs(Iteration):
             state.kappa.to(state.pieces.dtype).numpy(),
             kind(self.options.relaxation),
             CONJUGATE_GRADIENTS,
-            self._inverse.numpy(),
+            [self._preconditioner.arrays(mode) for mode in range(self.problem.n_sets)],
             tuple(part.numpy() for part in (state.slacks, state.slopes, state.pieces, state.heights)),
             self._moments.numpy(),
             n_steps,
@@ -254,7 +238,7 @@ class WorkingPairs(Iteration):
         """A few steps of preconditioned conjugate gradients for block 1, from the last solution."""
         least, most, reduction = CONJUGATE_GRADIENTS
         change = torch.zeros_like(residual)
-        direction = self.operator.precondition(self._inverse[mode], residual)
+        direction = self._preconditioner.apply(mode, residual)
         energy = first = before = _product(residual, direction)
         for n_steps in range(1, most + 1):
             image = self._image(mode, direction)
@@ -266,7 +250,7 @@ class WorkingPairs(Iteration):
             if n_steps >= least and energy * energy <= reduction * first * before:
                 break
             residual = torch.add(residual, image, alpha=-energy / curvature)
-            scaled = self.operator.precondition(self._inverse[mode], residual)
+            scaled = self._preconditioner.apply(mode, residual)
             before, energy = energy, _product(residual, scaled)
             direction = torch.add(scaled, direction, alpha=energy / before)
         return change
@@ -406,16 +390,18 @@ class WorkingPairs(Iteration):
         parts = {field.name: getattr(self.state, field.name) for field in fields(PairState)}
         tensors = {name: part for name, part in parts.items() if isinstance(part, Tensor)}
         values = {name: part for name, part in parts.items() if name not in tensors}
-        return values, {**tensors, "inverse": self._inverse, "moments": self._moments}
+        return values, {**tensors, **self._preconditioner.snapshot(), "moments": self._moments}
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on from a snapshot."""
         device = self.state.keys.device
         there: dict[str, Any] = {name: part.to(device, copy=True) for name, part in tensors.items()}
-        self._inverse, moments = there.pop("inverse"), there.pop("moments")
+        inverse, moments = there.pop("inverse", None), there.pop("moments")
         self.state = PairState(**values, **there)
         self.operator.choose(self.state.keys)
-        self._prepare()
+        self._prepare(anew=True)
+        if inverse is not None:
+            self._preconditioner.inverse = inverse
         self._moments = moments
 
 

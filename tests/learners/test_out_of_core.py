@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
+from bregnet._core.chunks import at_most
 from bregnet.solver import partition, points
 from bregnet.solver.partition import merge_duplicates
 from bregnet.solver.points import Points, Standardisation, all_pairs_need, working_pairs_need
@@ -18,7 +19,8 @@ quiet = pytest.mark.filterwarnings("ignore:.*not converged:sklearn.exceptions.Co
 def large(monkeypatch):
     """Every set is a large one, read in many blocks."""
     monkeypatch.setattr(partition, "FEW_POINTS", 50)
-    monkeypatch.setattr(partition, "BLOCK_ELEMENTS", 256)
+    with at_most(256):
+        yield
 
 
 def single(learner, n=300):
@@ -45,10 +47,9 @@ def test_rows_in_a_file_are_fitted_as_rows_in_memory(learner, tmp_path):
     assert summary(model(learner, **settings).fit_blocks(blocks)) == expected
 
 
-@pytest.mark.usefixtures("large")
+@at_most(1 << 14)
 def test_preparing_rows_in_a_file_holds_few_of_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(partition, "BLOCK_ELEMENTS", 1 << 14)
-    monkeypatch.setattr(partition, "NEAREST_ELEMENTS", 1 << 14)
+    monkeypatch.setattr(partition, "FEW_POINTS", 50)
     rng = np.random.default_rng(0)
     X = mapped(rng.standard_normal((40_000, 60)), tmp_path / "X.npy", np.float32)
     tracemalloc.start()
