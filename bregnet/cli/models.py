@@ -80,7 +80,7 @@ class Model:
 
     @property
     def n_features(self) -> int | None:
-        """How many features it is for; None where any number will do."""
+        """How many features it is for; None if any number is accepted."""
         function = getattr(self.holds, "function_", self.holds)
         holders = (self.holds, self.divergence, function)
         counts = (getattr(each, name, None) for each in holders for name in ("n_features_in_", "n_features"))

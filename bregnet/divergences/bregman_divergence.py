@@ -57,7 +57,7 @@ class BregmanDivergence:
 
     @property
     def n_features(self) -> int | None:
-        """Number of features, None where any number will do."""
+        """Number of features, None if any number is accepted."""
         return self.generator.n_features
 
     def to(self, target: str | torch.device | torch.dtype) -> BregmanDivergence:
@@ -84,7 +84,7 @@ class BregmanDivergence:
         Y : array of shape (n_y, n_features), default=None
             The tangent points; X by default, and then the diagonal is exactly 0.
         batch_size : int, default=None
-            Rows of X at a time; chosen to bound the memory beside the result by default.
+            Rows of X at a time; chosen by default to bound the memory, without the result.
 
         Returns
         -------

@@ -71,7 +71,7 @@ class Generator(ABC):
 
     @property
     def n_features(self) -> int | None:
-        """Number of features, None where any number will do."""
+        """Number of features, None if any number is accepted."""
         return self._n_features
 
     def __call__(self, X: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Which divergence an object has: one that is at hand, that of a fitted estimator, or of a learner to be fitted."""
+"""Which divergence an object has: a given one, that of a fitted estimator, or of a learner to be fitted."""
 
 from __future__ import annotations
 

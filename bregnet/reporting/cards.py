@@ -1,4 +1,4 @@
-"""What notebooks show of estimators, results, divergences and indexes beside their plain `repr`.
+"""What notebooks show of estimators, results, divergences and indexes in addition to their plain `repr`.
 
 :func:`html_card` has a form for each class, registered here: another class is shown by registering a form for it and
 decorating it with `bregnet._core.notebook.shown_in_notebooks`.

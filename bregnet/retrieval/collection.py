@@ -64,7 +64,7 @@ class Collection:
 
     @property
     def n_features(self) -> int | None:
-        """Number of features, None where there are no items yet and any number will do."""
+        """Number of features, None if there are no items yet and any number is accepted."""
         return self._divergence.n_features if self.rows is None else self.rows.tensors[0].shape[1]
 
     def add(self, points: Tensor, ids: Array | None) -> None:

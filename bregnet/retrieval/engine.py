@@ -36,7 +36,7 @@ class Engine(ABC):
     seeded : bool
         Whether building it draws random numbers, so that without a `random_state` it cannot be built again.
     files : tuple of str
-        Names of the files that `state` writes to the folder of an index, beside the tensors.
+        Names of the files that `state` writes to the folder of an index, in addition to the tensors.
     gallery : Gallery
         The items.
     """
@@ -91,7 +91,7 @@ class Engine(ABC):
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Memory beside that of the gallery."""
+        """Memory in addition to that of the gallery."""
 
     @abstractmethod
     def batch_size(self, k: int) -> int:

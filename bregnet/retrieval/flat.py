@@ -59,7 +59,7 @@ class FlatEngine(Engine):
 
     @property
     def nbytes(self) -> int:
-        """Memory beside that of the gallery."""
+        """Memory in addition to that of the gallery."""
         return self.vectors.nbytes
 
     def batch_size(self, k: int) -> int:

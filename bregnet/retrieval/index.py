@@ -109,7 +109,7 @@ class BregmanIndex:
 
     @property
     def n_features(self) -> int | None:
-        """Number of features, None where there are no items yet and any number will do."""
+        """Number of features, None if there are no items yet and any number is accepted."""
         return self._collection.n_features
 
     @property

@@ -128,7 +128,7 @@ class CellEngine(Engine):
 
     @property
     def nbytes(self) -> int:
-        """Memory beside that of the gallery."""
+        """Memory in addition to that of the gallery."""
         lists = self.lists.ntotal * (self.lists.code_size + 8)  # a vector and a row number each
         return self.vectors.nbytes + lists + self.centres.nbytes + 2 * self._centre_vectors.nbytes  # faiss has a copy
 

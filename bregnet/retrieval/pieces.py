@@ -136,7 +136,7 @@ class PieceEngine(Engine):
 
     @property
     def nbytes(self) -> int:
-        """Memory beside that of the gallery."""
+        """Memory in addition to that of the gallery."""
         own = sum(part.nbytes for part in (self._listed, self._starts, self._members, self._points, self._ids))
         return own + (0 if self._flat is None else self._flat.nbytes)
 

@@ -12,8 +12,8 @@ from bregnet._core.state import Tensors
 from bregnet.retrieval.items import Found, Gallery, GrowingRows, nearest_first
 from bregnet.retrieval.lift import Lift, Queries
 
-LONGEST = 1e6  # vectors have lengths of about 1; beyond, they are scaled again, lest single precision overflow
-NEAR = 1e-12  # so are those that differ by less than this share of it
+LONGEST = 1e6  # vectors have lengths of about 1; beyond, they are scaled again, or single precision may overflow
+NEAR = 1e-12  # divergences that differ by less than this share of the scale are computed again
 
 
 class Vectors:
