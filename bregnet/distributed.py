@@ -23,6 +23,8 @@ TIMEOUT = timedelta(minutes=30)  # a rank that is silent for longer is taken for
 class RankLostError(RuntimeError):
     """Another process of the job has ended, or cannot be reached."""
 
+    exit_code = 3  # of the command line
+
 
 class Ranks:
     """The processes that share a fit; this one alone.

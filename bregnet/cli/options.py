@@ -1,4 +1,4 @@
-"""What the commands share: arguments, options and their examples."""
+"""What the commands share: arguments and options."""
 
 from __future__ import annotations
 
@@ -55,8 +55,3 @@ def columns(command: Command) -> Command:
     drop = click.option("--drop", type=Names(), metavar="A,B", help="Columns of a table to leave out.")
     features = click.option("--features", type=Names(), metavar="A,B", help="Columns of a table to take as features.")
     return features(drop(command))
-
-
-def examples(*commands: str) -> str:
-    """The end of a command's help."""
-    return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])

@@ -107,20 +107,16 @@ def _for_json(value: Any) -> Any:
 
 def table(rows: Mapping[str, Mapping[str, float]], head: str = "") -> str:
     """A line for each row, with names of rows and columns."""
-    headings = list(next(iter(rows.values())))
     first = max(map(len, [head, *rows]))
-    widths = [max(len(heading), 8) for heading in headings]
-    lines = [[head, *headings], *([name, *(_number(row[each]) for each in headings)] for name, row in rows.items())]
-    return "\n".join(_line(line, first, widths) for line in lines)
+    columns = [[name.ljust(first) for name in (head, *rows)]]
+    for heading in next(iter(rows.values())):
+        cells = [heading, *(_number(row[heading]) for row in rows.values())]
+        columns.append([cell.rjust(max(len(heading), 8)) for cell in cells])
+    return "\n".join(map("  ".join, zip(*columns, strict=True)))
 
 
 def _number(value: float) -> str:
     return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 10_000 else f"{value:.3g}"
-
-
-def _line(cells: Sequence[str], first: int, widths: Sequence[int]) -> str:
-    others = (f"{cell:>{width}}" for cell, width in zip(cells[1:], widths, strict=True))
-    return "  ".join([f"{cells[0]:<{first}}", *others])
 
 
 @contextmanager

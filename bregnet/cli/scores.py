@@ -18,15 +18,12 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from bregnet import metrics
 from bregnet.cli.data import Data
-from bregnet.cli.models import plain
 from bregnet.clustering import BregmanKMeans
 from bregnet.divergences import BregmanDivergence
 from bregnet.reporting.subject import unit_variance_euclid
 from bregnet.retrieval import BregmanIndex, BregmanKNeighborsClassifier
 
-SOME = 200  # rows that show whether a divergence is 0
 BLOCK_ELEMENTS = 1 << 22  # divergences that are held at once
-CLUSTER_STARTS = 5
 HEADINGS = {
     "accuracy": "{k}-NN accuracy",
     "map": "mAP",
@@ -39,7 +36,6 @@ HEADINGS = {
     "mae": "MAE",
     "rmse": "RMSE",
 }
-EUCLID = "Euclid"
 
 
 def headed(scores: Mapping[str, float], k: int = 5) -> dict[str, float]:
@@ -49,7 +45,7 @@ def headed(scores: Mapping[str, float], k: int = 5) -> dict[str, float]:
 
 def warn_of_nothing(divergence: BregmanDivergence, data: Data) -> None:
     """Warn of a divergence that is 0 throughout: its neighbours are those of Euclid, which breaks ties."""
-    some = np.asarray(plain(data.X)[:SOME], dtype=np.float64)
+    some = np.asarray(data.X[:200], dtype=np.float64)
     if len(some) > 1 and not np.asarray(divergence.pairwise(some)).any():
         warnings.warn("the divergence is 0 between all rows; a smaller --alpha may learn more", stacklevel=2)
 
@@ -74,13 +70,13 @@ def divergence_scores(
     gallery = data if known is None else known
     for each in (data, gallery):
         check_classification_targets(np.asarray(each.y))
-    X, items = (np.asarray(plain(each.X), dtype=np.float64) for each in (data, gallery))
+    X, items = (np.asarray(each.X, dtype=np.float64) for each in (data, gallery))
     names, codes = np.unique(np.concatenate([np.asarray(gallery.y), np.asarray(data.y)]), return_inverse=True)
     if len(names) < 2:
         raise ValueError(f"the target {data.target!r} must hold at least 2 classes, got only {names[0]!r}")
     labels, wanted = codes[: len(items)], codes[-len(X) :]
     others = None if known is None else (items, labels)
-    rows = {EUCLID: unit_variance_euclid(items), **compared}
+    rows = {"Euclid": unit_variance_euclid(items), **compared}
     return {row: _scores(divergence, X, wanted, others, k, seed) for row, divergence in rows.items()}
 
 
@@ -94,7 +90,7 @@ def _scores(
 ) -> dict[str, float]:
     neighbours = BregmanKNeighborsClassifier(divergence, k).fit(*(known or (X, y)))
     # until nothing changes: the tolerance is in the units of X, and divergences in units of their own
-    settled: dict[str, Any] = {"n_init": CLUSTER_STARTS, "tol": 0.0, "random_state": seed}
+    settled: dict[str, Any] = {"n_init": 5, "tol": 0.0, "random_state": seed}
     found = BregmanKMeans(len(np.unique(y)), divergence=divergence, **settled).fit_predict(X)
     return {
         "accuracy": float(neighbours.score(None if known is None else X, y)),
@@ -152,7 +148,7 @@ def regression_scores(model: Any, data: Data) -> dict[str, float]:
     """Of a fitted regressor on rows with a target of numbers."""
     if np.asarray(data.y).dtype.kind not in "biuf":
         raise ValueError(f"a regression is scored by a target of numbers, but {data.target!r} holds labels")
-    X = data.X if hasattr(model, "feature_names_in_") else plain(data.X)
+    X = data.X if hasattr(model, "feature_names_in_") else np.asarray(data.X)
     y, predicted = np.asarray(data.y, dtype=np.float64), np.asarray(model.predict(X))
     return {
         "r2": float(r2_score(y, predicted)),
