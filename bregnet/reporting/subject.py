@@ -14,11 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
 from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean, divergence
-from bregnet.plotting._fits import feature_names_of, held_fits, predicted_by, targets_of
+from bregnet.plotting._fits import feature_names_of, fit_with_result, predicted_by, targets_of
 from bregnet.plotting._shared import (
     Measure,
-    classes_of,
-    label_array,
+    labels_of,
     measure,
     printable,
     rows_of,
@@ -123,7 +122,7 @@ def subject_of(
     if regression:
         check_is_fitted(estimator)
     by = None if regression else measure(estimator, "estimator")
-    fit = next((each for each in held_fits(estimator) if isinstance(getattr(each, "result_", None), Result)), None)
+    fit = fit_with_result(estimator)
     n_features = getattr(estimator, "n_features_in_", None) if by is None else by.divergence.n_features
     features = rows_of("X", X, n_features, estimator)
     names: list[str] = []
@@ -171,11 +170,9 @@ def _labelled(
     classes_before: np.ndarray | None,
 ) -> tuple[Rows, Rows | None, list[str]]:
     """Rows with numbered classes, and the names of the classes."""
-    labels = [label_array(y)]
-    classes_of("y", labels[0], len(features))
+    labels = [labels_of("y", y, len(features))]
     if others is not None:
-        labels.append(check.same_kind("y_known", label_array(y_known), labels[0]))
-        classes_of("y_known", labels[1], len(others))
+        labels.append(check.same_kind("y_known", labels_of("y_known", y_known, len(others)), labels[0]))
     if classes_before is not None and classes_before.dtype.kind == labels[0].dtype.kind:
         labels.append(classes_before)  # a class may be missing here, and still has its name
     classes, numbers = np.unique(np.concatenate(labels), return_inverse=True)
