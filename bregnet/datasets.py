@@ -29,10 +29,8 @@ from bregnet._core import validation as check
 from bregnet._core.files import UnreadableFileError
 from bregnet._core.optional import require
 
-N_FOLDS = 5
 LEAST_SCALE = 1e-5  # what a feature that is constant in the training part is divided by
 MOST_CLASSES = 20  # whole numbers of more values than this are taken for a regression target
-NAMES_LISTED = 40  # in an error
 
 
 class PaperSet(NamedTuple):
@@ -143,8 +141,7 @@ class Fold(NamedTuple):
             scaled = (X - centre) / scale
         if not np.isfinite(scaled).all():
             raise ValueError(f"X must have finite means and deviations, got values up to {np.abs(X).max():.3g}")
-        X = scaled
-        return cls(X[~test], y[~test], X[test], y[test])
+        return cls(scaled[~test], y[~test], scaled[test], y[test])
 
 
 def load(name: str, *, data_home: str | os.PathLike[str] | None = None) -> Bunch:
@@ -266,10 +263,10 @@ def _test_rows(X: np.ndarray, y: np.ndarray, task: str) -> list[np.ndarray]:
     """Which rows are for testing, in each of five folds."""
     n = len(X)
     if task == "regression":
-        return [np.arange(int(n / N_FOLDS * i), int(n / N_FOLDS * (i + 1))) for i in range(N_FOLDS)]
+        return [np.arange(int(n / 5 * i), int(n / 5 * (i + 1))) for i in range(5)]
     with warnings.catch_warnings():  # abalone has classes of a single row
         warnings.filterwarnings("ignore", "The least populated class in y has only", UserWarning)
-        return [rows for _, rows in StratifiedKFold(N_FOLDS, shuffle=True, random_state=0).split(X, y)]
+        return [rows for _, rows in StratifiedKFold(5, shuffle=True, random_state=0).split(X, y)]
 
 
 def _check_name(name: Any) -> None:
@@ -301,7 +298,7 @@ def _missing(name: str, home: Path | None, reason: object) -> ValueError:
     else:
         files = {*home.glob("*.csv"), *home.glob("*.csv.gz")}
         there = sorted({path.name.removesuffix(".gz").removesuffix(".csv") for path in files})
-        held = ", ".join(there[:NAMES_LISTED]) + (", ..." if len(there) > NAMES_LISTED else "")
+        held = ", ".join([*there[:40], *(["..."] if len(there) > 40 else [])])
         looked = f"{home} (data_home or BREGNET_DATA) has no {name}.csv.gz or {name}.csv but {held or 'no such files'}"
     title = f" (at UCI: {PAPER_SETS[name].title})" if name in PAPER_SETS else ""
     return ValueError(
@@ -385,7 +382,8 @@ def _from_file(name: str, table: _Table) -> Bunch:
         raise UnreadableFileError(f"{table.path} must have a feature, got only {', '.join(map(repr, table.columns))}")
     target, task = _targets(table, targets, PAPER_SETS[name].task if name in PAPER_SETS else None)
     data = np.column_stack([table.numbers(column) for column in features])
-    return _bunch(name, data, target, features, targets, task, "file", _split(table))
+    about = {"name": name, "task": task, "source": "file", "test": _split(table)}
+    return _bunch(data, target, feature_names=features, target_names=targets, **about)
 
 
 def _split(table: _Table) -> np.ndarray | None:
@@ -428,7 +426,8 @@ def _from_scikit_learn(name: str) -> Bunch:
     target = found.target if labels is None else np.array(labels)[found.target]
     task = "classification" if target.dtype.kind == "i" else "regression"
     features = [str(feature) for feature in found.feature_names]
-    return _bunch(name, found.data, target[:, None], features, ["target"], task, "scikit-learn", None)
+    about = {"name": name, "task": task, "source": "scikit-learn"}
+    return _bunch(found.data, target[:, None], feature_names=features, target_names=["target"], **about)
 
 
 def _from_openml(name: str, home: Path | None) -> Bunch:
@@ -457,7 +456,8 @@ def _from_openml(name: str, home: Path | None) -> Bunch:
         )
     data, target = np.column_stack([values for _, values in coded]), np.column_stack(columns)
     features, targets = [feature for feature, _ in coded], [str(column) for column in frame]
-    return _bunch(name, data, target, features, targets, tasks.pop(), "OpenML", None)
+    about = {"name": name, "task": tasks.pop(), "source": "OpenML"}
+    return _bunch(data, target, feature_names=features, target_names=targets, **about)
 
 
 def _coded(name: str, column: str, values: Any) -> list[tuple[str, np.ndarray]]:
@@ -490,23 +490,7 @@ def _require_no_gaps(name: str, column: str, values: Any) -> None:
         )
 
 
-def _bunch(
-    name: str,
-    data: np.ndarray,
-    target: np.ndarray,  # (n, m)
-    feature_names: list[str],
-    target_names: list[str],
-    task: str,
-    source: str,
-    test: np.ndarray | None,
-) -> Bunch:
-    return Bunch(
-        name=name,
-        data=np.ascontiguousarray(data, dtype=np.float64),
-        target=target[:, 0] if target.shape[1] == 1 else target,
-        feature_names=feature_names,
-        target_names=target_names,
-        task=task,
-        test=test,
-        source=source,
-    )
+def _bunch(data: np.ndarray, target: np.ndarray, **about: Any) -> Bunch:
+    """A set; targets come as (n, m)."""
+    target = target[:, 0] if target.shape[1] == 1 else target
+    return Bunch(data=np.ascontiguousarray(data, dtype=np.float64), target=target, **{"test": None, **about})

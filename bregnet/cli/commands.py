@@ -90,7 +90,7 @@ def demo() -> None:
 @click.option("--cv", type=click.IntRange(min=2), help="The same, with so many folds (5).")
 @click.option("--jobs", type=int, help="Fits of the cross-validation at the same time; -1 is one for each core.")
 @click.option(
-    "--n-pieces", type=options.Pieces(), metavar="N|auto|all", help="Affine pieces; all is one for every row."
+    "--n-pieces", callback=options.pieces, metavar="N|auto|all", help="Affine pieces; all is one for every row."
 )
 @click.option("--temperature", type=click.FloatRange(min=0), help="Smoothing of the learned function.")
 @click.option("--tol", type=options.POSITIVE, help="Certified gap at which the fit stops.")

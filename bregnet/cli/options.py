@@ -24,34 +24,24 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 report = click.option("--report", type=PATH, metavar="HTML", help="Write a report to look at, one file.")
 
 
-class Names(click.ParamType):
+def _names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     """Names with commas between them."""
-
-    name = "names"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """The names, in their order."""
-        if isinstance(value, tuple):
-            return value
-        return tuple(name.strip() for name in value.split(",") if name.strip())
+    return None if value is None else tuple(name.strip() for name in value.split(",") if name.strip())
 
 
-class Pieces(click.ParamType):
-    """A number of pieces, "auto", or "all" for a piece of its own for every row."""
-
-    name = "pieces"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value for `n_pieces`, except that None is "all" here: click means by None that nothing was given."""
-        if value in ("auto", "all") or isinstance(value, int):
-            return value
-        if not value.isdecimal() or int(value) < 1:
-            self.fail(f"{value!r} is not 'auto', 'all' or a positive number.", param, ctx)
-        return int(value)
+def pieces(context: click.Context, option: click.Parameter, value: str | None) -> int | str | None:
+    """A number of pieces, "auto", or "all" for a piece of its own for every row; None where nothing was given."""
+    if value in (None, "auto", "all"):
+        return value
+    if not value.isdecimal() or int(value) < 1:
+        raise click.BadParameter(f"{value!r} is not 'auto', 'all' or a positive number.")
+    return int(value)
 
 
 def columns(command: Command) -> Command:
     """The options that choose columns of a table."""
-    drop = click.option("--drop", type=Names(), metavar="A,B", help="Columns of a table to leave out.")
-    features = click.option("--features", type=Names(), metavar="A,B", help="Columns of a table to take as features.")
+    drop = click.option("--drop", callback=_names, metavar="A,B", help="Columns of a table to leave out.")
+    features = click.option(
+        "--features", callback=_names, metavar="A,B", help="Columns of a table to take as features."
+    )
     return features(drop(command))

@@ -194,15 +194,15 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         """The likeliest of some runs."""
         points = weighted_points(divergence, X, None)
         rule = self._rule(points)
-        best = None
-        for run in range(n_init):
+
+        def run(number: int) -> EMFit:
             found = em(points, self._start(divergence, points, rule, seed), rule, self.max_iter, self.tol)
             if check.verbosity(self.verbose):
                 likelihood, n_iter = found.lower_bounds[-1], len(found.lower_bounds) - 1
-                print(f"start {run + 1} of {n_init}: mean log-likelihood {likelihood:g} after {n_iter} iterations")
-            best = found if best is None or found.lower_bounds[-1] > best.lower_bounds[-1] else best
-        assert best is not None
-        return best
+                print(f"start {number} of {n_init}: mean log-likelihood {likelihood:g} after {n_iter} iterations")
+            return found
+
+        return max(map(run, range(1, n_init + 1)), key=lambda found: found.lower_bounds[-1])
 
     def _rule(self, points: CentredPoints) -> Concentration:
         dispersion = points.values.double().mean().item() / points.x.shape[1]  # 1 / (2 beta) of one component
