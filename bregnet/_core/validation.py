@@ -265,16 +265,16 @@ def monotone_signs(value: Any, n_features: int) -> np.ndarray | None:
     return signs if signs.any() else None
 
 
-def sample_weights(given: Any, n_samples: int) -> np.ndarray | None:
+def sample_weights(given: Any, n_samples: int, name: str = "sample_weight") -> np.ndarray | None:
     """Weights of the rows of X, checked, in double precision whatever that of X."""
     if given is None:
         return None
-    weights = arrays.to_torch("sample_weight", to_numpy(given, "sample_weight")).double().numpy()
+    weights = arrays.to_torch(name, to_numpy(given, name)).double().numpy()
     if weights.ndim == 0:
         weights = np.full(n_samples, weights)
     if weights.shape != (n_samples,):
-        raise ValueError(f"sample_weight must have shape ({n_samples},), got {weights.shape}")
+        raise ValueError(f"{name} must have shape ({n_samples},), got {weights.shape}")
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
         found = f"{weights.min():g} to {weights.max():g}"
-        raise ValueError(f"sample_weight must be finite, at least 0 and not all zero, got from {found}")
+        raise ValueError(f"{name} must be finite, at least 0 and not all zero, got from {found}")
     return weights

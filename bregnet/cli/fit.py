@@ -87,7 +87,13 @@ def _fit_and_write(job: Any) -> None:
             return
         save(model.set_params(verbose=0), job.output)
         if not quiet:
-            _print_result(model)
+            result = model.result_
+            if hasattr(model, "best_score_"):
+                score = f"score {model.best_score_:.4g} in {model.n_splits_} folds"
+                click.echo(f"chosen: alpha {model.alpha_:.4g}, temperature {model.temperature_:.4g} ({score})")
+            click.echo(
+                f"{result.status}\nobjective {result.objective:.6g}, gap {result.gap:.3g}, {result.seconds:.1f} seconds"
+            )
         tell(f"written to {job.output}", quiet=quiet)
         if held_out is not None:
             with warnings_as_lines():
@@ -151,15 +157,6 @@ def _fit(model: Any, read: Data, job: Any) -> None:
         model.fit_triplets(read.X, read_triplets(job.triplets))
     else:
         model.fit(read.X, read.y)
-
-
-def _print_result(model: Any) -> None:
-    result = model.result_
-    if hasattr(model, "best_score_"):
-        score = f"score {model.best_score_:.4g} in {model.n_splits_} folds"
-        click.echo(f"chosen: alpha {model.alpha_:.4g}, temperature {model.temperature_:.4g} ({score})")
-    click.echo(result.status)
-    click.echo(f"objective {result.objective:.6g}, gap {result.gap:.3g}, {result.seconds:.1f} seconds")
 
 
 def _held_out_scores(name: str, model: Any, known: Data, new: Data, job: Any) -> str:

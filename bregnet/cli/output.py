@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from bregnet._core.files import expect_place, whole_file
 from bregnet._core.optional import require
 from bregnet.cli.options import STANDARD
+from bregnet.reporting import report
 
 if TYPE_CHECKING:
     from bregnet.cli.data import Data
@@ -45,14 +47,8 @@ def check_outputs(*files: Path | None, stream: Path | None = None, report: Path 
         raise click.UsageError(f"each output must be a file of its own, got {outputs[0]} twice")
     for output in outputs:
         assert output is not None
-        folder = output.resolve().parent
-        if output.is_dir():
-            raise IsADirectoryError(f"the output must be a file, got the folder {output}")
-        if output.exists() and not output.is_file():
-            raise ValueError(f"the output must be a file, got {output}, a device or a pipe")
-        if not folder.is_dir():
-            raise FileNotFoundError(f"the output must lie in a folder that exists, got {output}")
-        if not os.access(folder, os.W_OK):
+        expect_place("the output", output)
+        if not os.access(output.resolve().parent, os.W_OK):
             raise PermissionError(f"the output must lie in a folder that can be written to, got {output}")
 
 
@@ -63,8 +59,6 @@ def writing(output: Path | None) -> Iterator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    from bregnet._core.files import whole_file
-
     with whole_file(output) as made, open(made, "w", encoding="utf-8", newline="") as file:
         yield file
 
@@ -81,8 +75,6 @@ def write_report(
     path: Path, estimator: Any, data: Data, known: Data | None, *, title: str, quiet: bool, **about: Any
 ) -> None:
     """Write a report about rows, which are queries against others where these are given."""
-    from bregnet.reporting import report
-
     others = {} if known is None else {"X_known": known.X, "y_known": known.y}
     names = data.feature_names
     with warnings_as_lines():

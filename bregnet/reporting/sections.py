@@ -142,17 +142,16 @@ def _pictures(
     name: str, kind: str, draw: Callable[[Shown, Any], None], found: dict[str, Shown]
 ) -> list[tuple[str, str]]:
     """The same picture by each divergence."""
-    pictures = []
-    for place, (by, shown_rows) in enumerate(found.items()):
 
-        def draw_titled(ax: Any, by: str = by, shown_rows: Shown = shown_rows) -> None:
-            draw(shown_rows, ax)
-            ax.set_title(shown_name(by, 48) + shown_rows.share, parse_math=False)
+    def picture(place: int, by: str, rows: Shown) -> tuple[str, str]:
+        def draw_titled(ax: Any) -> None:
+            draw(rows, ax)
+            ax.set_title(shown_name(by, 48) + rows.share, parse_math=False)
 
-        about = f"{kind} of the divergences among {len(shown_rows.divergences)} rows by {by}, with their classes."
-        svg = drawn(f"{name}-{place}", f"{kind} by {by}", about, draw_titled, SQUARE)
-        pictures.append((svg, ""))
-    return pictures
+        about = f"{kind} of the divergences among {len(rows.divergences)} rows by {by}, with their classes."
+        return drawn(f"{name}-{place}", f"{kind} by {by}", about, draw_titled, SQUARE), ""
+
+    return [picture(place, by, rows) for place, (by, rows) in enumerate(found.items())]
 
 
 def examples(subject: Subject, found: dict[str, Retrieval]) -> Section:
