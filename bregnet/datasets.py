@@ -29,8 +29,7 @@ from bregnet._core import validation as check
 from bregnet._core.files import UnreadableFileError
 from bregnet._core.optional import require
 
-LEAST_SCALE = 1e-5  # what a feature that is constant in the training part is divided by
-MOST_CLASSES = 20  # whole numbers of more values than this are taken for a regression target
+N_FOLDS = 5
 
 
 class PaperSet(NamedTuple):
@@ -137,7 +136,7 @@ class Fold(NamedTuple):
             raise ValueError(f"test must mark some rows but not all, got {test.sum()} of {len(test)}")
         with np.errstate(over="ignore", invalid="ignore"):
             centre = X[~test].mean(0)
-            scale = np.maximum(np.abs(X[~test] - centre).mean(0), LEAST_SCALE)
+            scale = np.maximum(np.abs(X[~test] - centre).mean(0), 1e-5)  # of the paper, for features that are constant
             scaled = (X - centre) / scale
         if not np.isfinite(scaled).all():
             raise ValueError(f"X must have finite means and deviations, got values up to {np.abs(X).max():.3g}")
@@ -263,10 +262,10 @@ def _test_rows(X: np.ndarray, y: np.ndarray, task: str) -> list[np.ndarray]:
     """Which rows are for testing, in each of five folds."""
     n = len(X)
     if task == "regression":
-        return [np.arange(int(n / 5 * i), int(n / 5 * (i + 1))) for i in range(5)]
+        return [np.arange(int(n / N_FOLDS * i), int(n / N_FOLDS * (i + 1))) for i in range(N_FOLDS)]
     with warnings.catch_warnings():  # abalone has classes of a single row
         warnings.filterwarnings("ignore", "The least populated class in y has only", UserWarning)
-        return [rows for _, rows in StratifiedKFold(5, shuffle=True, random_state=0).split(X, y)]
+        return [rows for _, rows in StratifiedKFold(N_FOLDS, shuffle=True, random_state=0).split(X, y)]
 
 
 def _check_name(name: Any) -> None:
@@ -298,7 +297,7 @@ def _missing(name: str, home: Path | None, reason: object) -> ValueError:
     else:
         files = {*home.glob("*.csv"), *home.glob("*.csv.gz")}
         there = sorted({path.name.removesuffix(".gz").removesuffix(".csv") for path in files})
-        held = ", ".join([*there[:40], *(["..."] if len(there) > 40 else [])])
+        held = ", ".join(there[:40]) + (", ..." if len(there) > 40 else "")
         looked = f"{home} (data_home or BREGNET_DATA) has no {name}.csv.gz or {name}.csv but {held or 'no such files'}"
     title = f" (at UCI: {PAPER_SETS[name].title})" if name in PAPER_SETS else ""
     return ValueError(
@@ -382,8 +381,8 @@ def _from_file(name: str, table: _Table) -> Bunch:
         raise UnreadableFileError(f"{table.path} must have a feature, got only {', '.join(map(repr, table.columns))}")
     target, task = _targets(table, targets, PAPER_SETS[name].task if name in PAPER_SETS else None)
     data = np.column_stack([table.numbers(column) for column in features])
-    about = {"name": name, "task": task, "source": "file", "test": _split(table)}
-    return _bunch(data, target, feature_names=features, target_names=targets, **about)
+    names = {"name": name, "feature_names": features, "target_names": targets}
+    return _bunch(data, target, task=task, test=_split(table), source="file", **names)
 
 
 def _split(table: _Table) -> np.ndarray | None:
@@ -409,7 +408,7 @@ def _targets(table: _Table, names: list[str], task: str | None) -> tuple[np.ndar
     values = np.column_stack([table.numbers(name) for name in names])
     whole = (values == np.rint(values)) & (np.abs(values) < 2**53)
     if task is None:
-        few = all(len(np.unique(column)) <= MOST_CLASSES for column in values.T)
+        few = all(len(np.unique(column)) <= 20 for column in values.T)
         task = "classification" if whole.all() and few else "regression"
     if task == "regression":
         return values, task
@@ -426,8 +425,8 @@ def _from_scikit_learn(name: str) -> Bunch:
     target = found.target if labels is None else np.array(labels)[found.target]
     task = "classification" if target.dtype.kind == "i" else "regression"
     features = [str(feature) for feature in found.feature_names]
-    about = {"name": name, "task": task, "source": "scikit-learn"}
-    return _bunch(found.data, target[:, None], feature_names=features, target_names=["target"], **about)
+    names = {"name": name, "feature_names": features, "target_names": ["target"]}
+    return _bunch(found.data, target[:, None], task=task, test=None, source="scikit-learn", **names)
 
 
 def _from_openml(name: str, home: Path | None) -> Bunch:
@@ -456,8 +455,8 @@ def _from_openml(name: str, home: Path | None) -> Bunch:
         )
     data, target = np.column_stack([values for _, values in coded]), np.column_stack(columns)
     features, targets = [feature for feature, _ in coded], [str(column) for column in frame]
-    about = {"name": name, "task": tasks.pop(), "source": "OpenML"}
-    return _bunch(data, target, feature_names=features, target_names=targets, **about)
+    names = {"name": name, "feature_names": features, "target_names": targets}
+    return _bunch(data, target, task=tasks.pop(), test=None, source="OpenML", **names)
 
 
 def _coded(name: str, column: str, values: Any) -> list[tuple[str, np.ndarray]]:
@@ -490,7 +489,7 @@ def _require_no_gaps(name: str, column: str, values: Any) -> None:
         )
 
 
-def _bunch(data: np.ndarray, target: np.ndarray, **about: Any) -> Bunch:
-    """A set; targets come as (n, m)."""
+def _bunch(data: np.ndarray, target: np.ndarray, **fields: Any) -> Bunch:
+    """A set; several targets are columns."""
     target = target[:, 0] if target.shape[1] == 1 else target
-    return Bunch(data=np.ascontiguousarray(data, dtype=np.float64), target=target, **{"test": None, **about})
+    return Bunch(data=np.ascontiguousarray(data, dtype=np.float64), target=target, **fields)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,12 +19,6 @@ from bregnet.io import save
 from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
 from bregnet.selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
 from bregnet.solver.checkpoints import Checkpoint
-
-LEARNERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {  # one fit, and a search for its alpha
-    "pbdl": (PBDL, PBDLCV),
-    "convex": (ConvexRegressor, ConvexRegressorCV),
-    "dc": (DCRegressor, DCRegressorCV),
-}
 
 
 def run(*, search_alpha: bool, cv: int | None, checkpoint: Path | None, resume: bool, **given: Any) -> None:
@@ -120,12 +113,14 @@ def _unfitted(name: str, job: Any, *, verbose: int) -> Any:
     if given.get("n_pieces") == "all":
         given["n_pieces"] = None
     if job.folds is None:
-        return LEARNERS[name][0](**given, random_state=job.seed, verbose=verbose)
+        learner: Any = {"pbdl": PBDL, "convex": ConvexRegressor, "dc": DCRegressor}[name]
+        return learner(**given, random_state=job.seed, verbose=verbose)
     if "temperature" in given:
         given["temperatures"] = (given.pop("temperature"),)
     # rows of tables often come in an order: folds of consecutive rows would be unlike each other
     folds = (StratifiedKFold if name == "pbdl" else KFold)(job.folds, shuffle=True, random_state=job.seed)
-    return LEARNERS[name][1](**given, cv=folds, n_jobs=job.jobs, random_state=job.seed, verbose=verbose)
+    search: Any = {"pbdl": PBDLCV, "convex": ConvexRegressorCV, "dc": DCRegressorCV}[name]
+    return search(**given, cv=folds, n_jobs=job.jobs, random_state=job.seed, verbose=verbose)
 
 
 def _intention(model: Any, job: Any, data: Data) -> str:

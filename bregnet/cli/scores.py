@@ -23,7 +23,9 @@ from bregnet.divergences import BregmanDivergence
 from bregnet.reporting.subject import unit_variance_euclid
 from bregnet.retrieval import BregmanIndex, BregmanKNeighborsClassifier
 
+SOME = 200  # rows that show whether a divergence is 0
 BLOCK_ELEMENTS = 1 << 22  # divergences that are held at once
+CLUSTER_STARTS = 5
 HEADINGS = {
     "accuracy": "{k}-NN accuracy",
     "map": "mAP",
@@ -36,6 +38,7 @@ HEADINGS = {
     "mae": "MAE",
     "rmse": "RMSE",
 }
+EUCLID = "Euclid"
 
 
 def headed(scores: Mapping[str, float], k: int = 5) -> dict[str, float]:
@@ -45,7 +48,7 @@ def headed(scores: Mapping[str, float], k: int = 5) -> dict[str, float]:
 
 def warn_of_nothing(divergence: BregmanDivergence, data: Data) -> None:
     """Warn of a divergence that is 0 throughout: its neighbours are those of Euclid, which breaks ties."""
-    some = np.asarray(data.X[:200], dtype=np.float64)
+    some = np.asarray(data.X[:SOME], dtype=np.float64)
     if len(some) > 1 and not np.asarray(divergence.pairwise(some)).any():
         warnings.warn("the divergence is 0 between all rows; a smaller --alpha may learn more", stacklevel=2)
 
@@ -76,7 +79,7 @@ def divergence_scores(
         raise ValueError(f"the target {data.target!r} must hold at least 2 classes, got only {names[0]!r}")
     labels, wanted = codes[: len(items)], codes[-len(X) :]
     others = None if known is None else (items, labels)
-    rows = {"Euclid": unit_variance_euclid(items), **compared}
+    rows = {EUCLID: unit_variance_euclid(items), **compared}
     return {row: _scores(divergence, X, wanted, others, k, seed) for row, divergence in rows.items()}
 
 
@@ -90,7 +93,7 @@ def _scores(
 ) -> dict[str, float]:
     neighbours = BregmanKNeighborsClassifier(divergence, k).fit(*(known or (X, y)))
     # until nothing changes: the tolerance is in the units of X, and divergences in units of their own
-    settled: dict[str, Any] = {"n_init": 5, "tol": 0.0, "random_state": seed}
+    settled: dict[str, Any] = {"n_init": CLUSTER_STARTS, "tol": 0.0, "random_state": seed}
     found = BregmanKMeans(len(np.unique(y)), divergence=divergence, **settled).fit_predict(X)
     return {
         "accuracy": float(neighbours.score(None if known is None else X, y)),

@@ -188,9 +188,10 @@ def _by_class(ax: Axes, places: np.ndarray, classes: np.ndarray, numbers: np.nda
     """Points of each class, which a legend, or its name among them, tells apart."""
     dots, names = [], []
     for number in np.unique(numbers):
-        x, y = places[numbers == number].T
+        own = places[numbers == number]
         marker = MARKERS[number % len(MARKERS)]
-        dots.append(ax.scatter(x, y, s=22, color=colour(number), marker=marker, alpha=0.75, linewidth=0))
+        look: dict[str, Any] = {"s": 22, "color": colour(number), "marker": marker, "alpha": 0.75, "linewidth": 0}
+        dots.append(ax.scatter(own[:, 0], own[:, 1], **look))
         names.append(shown_name(classes[number]))
     if len(names) <= MOST_LEGEND_CLASSES:
         legend(ax, dots, names, loc="best", handletextpad=0.2, borderaxespad=0.2)
