@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,12 @@ from bregnet import metrics
 from bregnet.cli.data import Data
 from bregnet.clustering import BregmanKMeans
 from bregnet.divergences import BregmanDivergence
+from bregnet.plotting._retrieval import ranked
+from bregnet.plotting._shared import Measure
 from bregnet.reporting.subject import unit_variance_euclid
-from bregnet.retrieval import BregmanIndex, BregmanKNeighborsClassifier
+from bregnet.retrieval import BregmanKNeighborsClassifier
 
 SOME = 200  # rows that show whether a divergence is 0
-BLOCK_ELEMENTS = 1 << 22  # divergences that are held at once
 CLUSTER_STARTS = 5
 HEADINGS = {
     "accuracy": "{k}-NN accuracy",
@@ -117,34 +118,13 @@ def _retrieval(
     """Means over the queries that have something to find."""
     measures = {"map": metrics.mean_average_precision, "r_precision": metrics.r_precision, "auc": metrics.retrieval_auc}
     found: dict[str, list[np.ndarray]] = {name: [] for name in measures}
-    for divergences, relevant in _ranked(divergence, X, y, known):
+    for divergences, relevant in ranked(Measure(divergence), X, y, known):
         for name, measure in measures.items():
             found[name].append(measure(divergences, relevant, per_query=True))
     per_query = {name: np.concatenate(parts) for name, parts in found.items()}
     if np.isnan(per_query["auc"]).all():
         raise ValueError("the target must give some row another of its class and one of another class, got none")
     return {name: float(np.nanmean(values)) for name, values in per_query.items()}
-
-
-def _ranked(
-    divergence: BregmanDivergence, X: np.ndarray, y: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Divergences of all items and whether they are relevant, some queries at a time; a row does not find itself.
-
-    They come from the index, which gives equally near items one value, whatever the rounding.
-    """
-    items, labels = known or (X, y)
-    index = BregmanIndex(divergence)
-    index.add(items)
-    step = max(1, BLOCK_ELEMENTS // len(items))
-    for start in range(0, len(X), step):
-        rows = np.arange(start, min(start + step, len(X)))
-        divergences, ids = index.search(X[rows], len(items), progress=False)
-        relevant = y[rows, None] == labels[ids]
-        if known is None:
-            own = ids == rows[:, None]
-            divergences[own], relevant[own] = np.inf, False
-        yield np.asarray(divergences), relevant
 
 
 def regression_scores(model: Any, data: Data) -> dict[str, float]:

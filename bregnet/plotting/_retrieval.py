@@ -113,8 +113,17 @@ def draw_curves(found: Mapping[str, Curve], ax: Axes) -> None:
 
 def curve(by: Measure, X: Array, y: Array, known: tuple[Array, Array] | None) -> Curve:
     """Precision of all queries, against all other rows or known ones."""
+    queries = rows_of("X", X, by.divergence.n_features)
+    wanted = labels_of("y", y, len(queries))
+    if known is not None:
+        if not isinstance(known, tuple | list) or len(known) != 2:
+            raise TypeError(f"known must be a pair (X, y) or None, got {known!r}")
+        items = rows_of("known[0]", known[0], queries.shape[1])
+        known = items, labels_of("known[1]", known[1], len(items))
+    elif len(queries) < 2:
+        raise ValueError(f"X must have at least 2 rows, got {len(queries)}")
     curves, scores = [], []
-    for distances, relevant in _blocks(by, X, y, known):
+    for distances, relevant in ranked(by, queries, wanted, known):
         scores.append(mean_average_precision(distances, relevant, per_query=True))
         curves += [_interpolated(*query) for query in zip(distances, relevant, strict=True) if query[1].any()]
     if not curves:
@@ -122,28 +131,25 @@ def curve(by: Measure, X: Array, y: Array, known: tuple[Array, Array] | None) ->
     return Curve(np.mean(curves, axis=0), np.concatenate(scores))
 
 
-def _blocks(
-    by: Measure, X: Array, y: Array, known: tuple[Array, Array] | None
+def ranked(
+    by: Measure, X: np.ndarray, y: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Divergences of all items from some queries, and which are relevant; a row does not find itself."""
-    queries = rows_of("X", X, by.divergence.n_features)
-    wanted = labels_of("y", y, len(queries))
-    items, labels = queries, wanted
-    if known is not None:
-        if not isinstance(known, tuple | list) or len(known) != 2:
-            raise TypeError(f"known must be a pair (X, y) or None, got {known!r}")
-        items = rows_of("known[0]", known[0], queries.shape[1])
-        labels = labels_of("known[1]", known[1], len(items))
-    elif len(queries) < 2:
-        raise ValueError(f"X must have at least 2 rows, got {len(queries)}")
+    """Divergences of all items and whether they are relevant, some queries at a time; a row does not find itself.
+
+    They come from the index, which gives equally near items one value, whatever the rounding.
+    """
+    items, labels = known or (X, y)
+    index = BregmanIndex(by.divergence, side=by.side)
+    index.add(items)
     step = max(1, BLOCK_ELEMENTS // len(items))
-    for start in range(0, len(queries), step):
-        rows = np.arange(start, min(start + step, len(queries)))
-        distances, relevant = by.between(queries[rows], items), wanted[rows, None] == labels
+    for start in range(0, len(X), step):
+        rows = np.arange(start, min(start + step, len(X)))
+        distances, ids = index.search(X[rows], len(items), progress=False)
+        relevant = y[rows, None] == labels[ids]
         if known is None:
-            distances[np.arange(len(rows)), rows] = np.inf
-            relevant[np.arange(len(rows)), rows] = False
-        yield distances, relevant
+            own = ids == rows[:, None]
+            distances[own], relevant[own] = np.inf, False
+        yield np.asarray(distances), relevant
 
 
 def _interpolated(distances: np.ndarray, relevant: np.ndarray) -> np.ndarray:

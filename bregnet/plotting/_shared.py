@@ -44,12 +44,6 @@ class Measure:
     divergence: BregmanDivergence
     side: str = "right"
 
-    def between(self, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
-        """Divergences of items from queries, (n_queries, n_items)."""
-        if self.side == "right":
-            return self.divergence.pairwise(queries, items)
-        return self.divergence.pairwise(items, queries).T
-
 
 def measure(given: Any, name: str = "divergence") -> Measure:
     """The divergence of an estimator, a generator or a name, with the side that the estimator searches."""
