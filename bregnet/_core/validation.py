@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import sys
 from collections.abc import Callable
@@ -24,21 +25,20 @@ Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 def positive(name: str, value: Any) -> float:
     """A positive finite number."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    number = float(value)
-    if not (number > 0 and math.isfinite(number)):
-        raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    return number
+    return _finite(name, value, operator.gt, "positive")
 
 
 def at_least_zero(name: str, value: Any) -> float:
     """A finite number that is not negative."""
+    return _finite(name, value, operator.ge, "at least 0")
+
+
+def _finite(name: str, value: Any, compare: Callable[[float, float], bool], accepted: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
     number = float(value)
-    if not (number >= 0 and math.isfinite(number)):
-        raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
+    if not (compare(number, 0) and math.isfinite(number)):
+        raise ValueError(f"{name} must be {accepted} and finite, got {value!r}")
     return number
 
 

@@ -45,11 +45,6 @@ class Data:
         """Whether the target is a column of floating-point numbers."""
         return self.y is not None and self.y.dtype.kind == "f"
 
-    @property
-    def feature_names(self) -> list[str] | None:
-        """Names of the features, where they have some."""
-        return None if isinstance(self.X, np.ndarray) else list(self.X.columns)
-
     def part(self, rows: np.ndarray) -> Data:
         """Some of the rows."""
         X = self.X[rows] if isinstance(self.X, np.ndarray) else self.X.iloc[rows]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 import sys
 import warnings
@@ -76,25 +75,15 @@ def write_report(
 ) -> None:
     """Write a report about rows, which are queries against others where these are given."""
     others = {} if known is None else {"X_known": known.X, "y_known": known.y}
-    names = data.feature_names
     with warnings_as_lines():
-        report(estimator, data.X, data.y, path, **others, feature_names=names, title=title, **about)
+        report(estimator, data.X, data.y, path, **others, title=title, **about)
     tell(f"report written to {path}", quiet=quiet)
 
 
 def write_json(value: Any) -> None:
     """Print JSON; numbers that it does not know become words."""
-    click.echo(json.dumps(_for_json(value), indent=2))
-
-
-def _for_json(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _for_json(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_for_json(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    plain = json.loads(json.dumps(value, default=str), parse_constant=lambda word: str(float(word)))
+    click.echo(json.dumps(plain, indent=2))
 
 
 def table(rows: Mapping[str, Mapping[str, float]], head: str = "") -> str:

@@ -21,19 +21,6 @@ WIDE, SQUARE = (5.0, 3.3), (4.6, 3.9)  # inches
 
 
 @dataclass(frozen=True)
-class Example:
-    """A query, its neighbours, and how many are of its class, by each divergence.
-
-    A neighbour is its label, its row number, its divergence, and whether it is of the query's class.
-    """
-
-    label: str
-    row: int
-    neighbours: list[tuple[str, int, str, bool]]
-    hits: list[str]
-
-
-@dataclass(frozen=True)
 class Section:
     """A part of the page; what it does not have is left out. Pictures are SVG and what is written under them."""
 
@@ -43,7 +30,7 @@ class Section:
     pictures: list[tuple[str, str]] = field(default_factory=list)
     table: Table | None = None
     caption: str = ""
-    examples: list[tuple[str, list[Example]]] = field(default_factory=list)
+    examples: list[tuple[str, list[dict[str, Any]]]] = field(default_factory=list)
     measures: list[str] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
 
@@ -171,7 +158,8 @@ def examples(subject: Subject, found: dict[str, Retrieval]) -> Section:
     return Section("examples", "Examples", text, examples=filled, measures=list(found))
 
 
-def _example(subject: Subject, found: dict[str, Retrieval], row: int) -> Example:
+def _example(subject: Subject, found: dict[str, Retrieval], row: int) -> dict[str, Any]:
+    """A query, its neighbours, and how many are of its class, by each divergence."""
     rows, searched = subject.rows, subject.known or subject.rows
     own = rows.targets[row]
     ours = found[subject.name]
@@ -185,7 +173,8 @@ def _example(subject: Subject, found: dict[str, Retrieval], row: int) -> Example
         for distance, item in zip(ours.distances[row], ours.ids[row], strict=True)
     ]
     hits = [f"{int((searched.targets[each.ids[row]] == own).sum())} of {each.ids.shape[1]}" for each in found.values()]
-    return Example(shown_name(subject.class_names[own]), int(rows.numbers[row]), neighbours, hits)
+    label, number = shown_name(subject.class_names[own]), int(rows.numbers[row])
+    return {"label": label, "row": number, "neighbours": neighbours, "hits": hits}
 
 
 def targets(subject: Subject) -> Section:

@@ -202,8 +202,10 @@ def baselines_of(given: Any, subject: Subject) -> dict[str, Measure]:
     if given is None:
         return {}
     if not (isinstance(given, str) and given == "sqeuclidean"):
-        by = measure(given, "baseline")
-        if _is_subject(given, by, subject):
+        by, own = measure(given, "baseline"), subject.by
+        assert own is not None
+        same_function = by.divergence.generator is own.divergence.generator and by.side == own.side
+        if given == subject.estimator if isinstance(given, str) else same_function:
             return {}
         name = printable(_name(given))
         return {f"{name}, baseline" if name == subject.name else name: by}
@@ -222,14 +224,6 @@ def unit_variance_euclid(X: np.ndarray) -> BregmanDivergence:
     return BregmanDivergence(
         SquaredEuclidean(np.divide(1.0, variances, out=np.ones_like(variances), where=variances > 0))
     )
-
-
-def _is_subject(given: Any, by: Measure, subject: Subject) -> bool:
-    """Whether a baseline is what the report is about: the same name, or the same function and side."""
-    assert subject.by is not None
-    if isinstance(given, str):
-        return isinstance(subject.estimator, str) and given == subject.estimator
-    return by.divergence.generator is subject.by.divergence.generator and by.side == subject.by.side
 
 
 def _name(given: Any) -> str:
