@@ -84,9 +84,8 @@ def _fit_and_write(job: Any) -> None:
             if hasattr(model, "best_score_"):
                 score = f"score {model.best_score_:.4g} in {model.n_splits_} folds"
                 click.echo(f"chosen: alpha {model.alpha_:.4g}, temperature {model.temperature_:.4g} ({score})")
-            click.echo(
-                f"{result.status}\nobjective {result.objective:.6g}, gap {result.gap:.3g}, {result.seconds:.1f} seconds"
-            )
+            click.echo(result.status)
+            click.echo(f"objective {result.objective:.6g}, gap {result.gap:.3g}, {result.seconds:.1f} seconds")
         tell(f"written to {job.output}", quiet=quiet)
         if held_out is not None:
             with warnings_as_lines():

@@ -73,7 +73,7 @@ def precision_recall(
     >>> X, y = load_iris(return_X_y=True)
     >>> ax = plotting.precision_recall({"Euclid": "sqeuclidean"}, X, y, Figure().add_subplot())
     >>> ax.get_legend().get_texts()[0].get_text()
-    'Euclid, mAP 0.881'
+    'Euclid, mAP 0.880'
     """
     if not isinstance(divergences, Mapping) or not divergences:
         raise TypeError(f"divergences must be a dict of names and divergences, got {divergences!r}")
