@@ -75,7 +75,7 @@ def timed_fit(fold: Fold, *, dc: bool, stop: str, max_iter: int) -> Outcome:
     compile_first()
     began, cpu_began = time.perf_counter(), time.process_time()
     units = Standardisation.of(fold.X, fold.y)
-    problem, _ = (DCRegressor if dc else ConvexRegressor)(ALPHA, n_pieces=None)._prepare(fold.X, fold.y, units)
+    problem, _ = (DCRegressor if dc else ConvexRegressor)(ALPHA, n_pieces=None)._program(fold.X, fold.y, units)
     validation = Validation(fold.X_test, fold.y_test, units)
     options = Options(tol=SETTINGS["gap"], max_iter=max_iter)
     if stop == "rule":

@@ -61,7 +61,7 @@ __all__ = [
     "__version__",
 ]
 
-# modules that the documentation has named, and the rooms in which they are now
+# modules that the documentation has named, and the subpackages in which they are now
 DOCUMENTED_PATHS = {
     "inner_product": "retrieval",
     "neighbors": "retrieval",
@@ -70,22 +70,22 @@ DOCUMENTED_PATHS = {
 }
 
 
-def _path_to(name: str, room: str) -> ModuleType:
-    """A module with the names of one in a room, which is imported when the first of them is asked for."""
+def _path_to(name: str, package: str) -> ModuleType:
+    """A module with the names of one in a subpackage, which is imported when the first of them is used."""
 
     def attribute(each: str) -> Any:
         if each.startswith("__"):
             raise AttributeError(f"module 'bregnet.{name}' has no attribute {each!r}")
-        return getattr(import_module(f"bregnet.{room}.{name}"), each)
+        return getattr(import_module(f"bregnet.{package}.{name}"), each)
 
-    module = ModuleType(f"bregnet.{name}", f"The names of `bregnet.{room}.{name}`.")
+    module = ModuleType(f"bregnet.{name}", f"The names of `bregnet.{package}.{name}`.")
     module.__spec__ = ModuleSpec(module.__name__, None)
     module.__dict__["__getattr__"] = attribute
     return module
 
 
-for _name, _room in DOCUMENTED_PATHS.items():
-    globals()[_name] = sys.modules[f"bregnet.{_name}"] = _path_to(_name, _room)
+for _name, _package in DOCUMENTED_PATHS.items():
+    globals()[_name] = sys.modules[f"bregnet.{_name}"] = _path_to(_name, _package)
 
 
 def __getattr__(name: str) -> Any:

@@ -29,8 +29,6 @@ from bregnet._core import validation as check
 from bregnet._core.files import UnreadableFileError
 from bregnet._core.optional import require
 
-N_FOLDS = 5
-
 
 class PaperSet(NamedTuple):
     """What is known of a set of the paper, apart from its rows.
@@ -262,10 +260,10 @@ def _test_rows(X: np.ndarray, y: np.ndarray, task: str) -> list[np.ndarray]:
     """Which rows are for testing, in each of five folds."""
     n = len(X)
     if task == "regression":
-        return [np.arange(int(n / N_FOLDS * i), int(n / N_FOLDS * (i + 1))) for i in range(N_FOLDS)]
+        return [np.arange(int(n / 5 * i), int(n / 5 * (i + 1))) for i in range(5)]
     with warnings.catch_warnings():  # abalone has classes of a single row
         warnings.filterwarnings("ignore", "The least populated class in y has only", UserWarning)
-        return [rows for _, rows in StratifiedKFold(N_FOLDS, shuffle=True, random_state=0).split(X, y)]
+        return [rows for _, rows in StratifiedKFold(5, shuffle=True, random_state=0).split(X, y)]
 
 
 def _check_name(name: Any) -> None:

@@ -17,8 +17,6 @@ from datetime import timedelta
 import torch
 from torch import Tensor
 
-TIMEOUT = timedelta(minutes=30)  # a rank that is silent for longer is taken for lost
-
 
 class RankLostError(RuntimeError):
     """Another process of the job has ended, or cannot be reached."""
@@ -187,4 +185,5 @@ def _start(dist) -> None:  # type: ignore[no-untyped-def]
     own_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= local_size
     if own_gpu:
         torch.cuda.set_device(local_rank)
-    dist.init_process_group("nccl" if own_gpu else "gloo", timeout=TIMEOUT)
+    # a rank that is silent for longer is taken for lost
+    dist.init_process_group("nccl" if own_gpu else "gloo", timeout=timedelta(minutes=30))

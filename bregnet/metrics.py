@@ -2,7 +2,8 @@
 
 A retrieval metric takes divergences of shape (n_queries, n_items), smaller is nearer, and of the same shape whether an
 item is relevant. Items that are not to be counted, such as the query itself, have an infinite divergence and are not
-relevant. Queries without a relevant item do not count.
+relevant. Queries without a relevant item do not count. Items at the same divergence come in random order: all metrics
+are expected values over these orders, so that the order of the columns does not matter.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Literal, NamedTuple, overload
+from typing import Literal, overload
 
 import numpy as np
 import torch
@@ -18,11 +19,11 @@ from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
+from bregnet._core import tied_ranks
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, table, to_numpy, to_torch
-
-BLOCK_ELEMENTS = 1 << 16  # divergences that are ranked at once: few enough to stay in the cache
-PARTS_A_JOB = 4  # so that a job that is done early takes over from another
+from bregnet._core.chunks import rows_at_once
+from bregnet._core.tied_ranks import TiedRanks
 
 
 @overload
@@ -36,10 +37,16 @@ def mean_average_precision(
 def mean_average_precision(
     divergences: Array, relevant: Array, *, per_query: bool = False, n_jobs: int | None = None
 ) -> float | np.ndarray:
-    """Mean over queries of the average precision of the items, nearest first.
+    r"""Mean over queries of the average precision of the items, nearest first.
 
     Average precision is the mean over the relevant items of the share of relevant items among those up to their place.
-    Items at the same divergence share one place, the last, as in scikit-learn's ``average_precision_score``.
+    Of items at the same divergence, it is the expected value when they come in random order: for R relevant items, and
+    sets of t items at the same divergence with h relevant ones, after s nearer items with a relevant ones,
+
+    .. math:: \frac 1 R \sum_{ties} \sum_{i=s+1}^{s+t} \frac h t \, \frac{a + 1 + (i - s - 1) \frac{h-1}{t-1}} i
+
+    (McSherry and Najork). Without ties it is scikit-learn's ``average_precision_score``, which gives all items of a tie
+    the last of their places.
 
     Parameters
     ----------
@@ -58,13 +65,20 @@ def mean_average_precision(
     score : float or ndarray of shape (n_queries,)
         Between 0 and 1; with `per_query`, NaN for queries without a relevant item.
 
+    References
+    ----------
+    McSherry and Najork, "Computing Information Retrieval Performance Measures Efficiently in the Presence of Tied
+    Scores", ECIR 2008.
+
     Examples
     --------
     >>> from bregnet.metrics import mean_average_precision
     >>> round(mean_average_precision([[0.1, 0.2, 0.3]], [[True, False, True]]), 4)  # (1 + 2/3) / 2
     0.8333
+    >>> mean_average_precision([[0.1, 0.1]], [[True, False]])  # first or second: (1 + 1/2) / 2
+    0.75
     """
-    return _summary(_per_query(_average_precision, divergences, relevant, n_jobs), per_query)
+    return _summary(_per_query(tied_ranks.average_precision, divergences, relevant, n_jobs), per_query)
 
 
 @overload
@@ -109,7 +123,7 @@ def map_at_r(
     >>> map_at_r([[0.1, 0.2, 0.3]], [[True, False, True]])  # 1/2 * (1 + 0)
     0.5
     """
-    return _summary(_per_query(_map_at_r, divergences, relevant, n_jobs), per_query)
+    return _summary(_per_query(tied_ranks.map_at_r, divergences, relevant, n_jobs), per_query)
 
 
 @overload
@@ -146,7 +160,7 @@ def r_precision(
     >>> r_precision([[0.1, 0.2, 0.2]], [[True, False, True]])  # the last two share one place
     0.75
     """
-    return _summary(_per_query(_r_precision, divergences, relevant, n_jobs), per_query)
+    return _summary(_per_query(tied_ranks.r_precision, divergences, relevant, n_jobs), per_query)
 
 
 @overload
@@ -184,7 +198,7 @@ def precision_at_k(
     1.0
     """
     n_nearest = check.integer_at_least("k", k, 1)
-    scores = _per_query(partial(_precision_at, k=n_nearest), divergences, relevant, n_jobs, k=n_nearest)
+    scores = _per_query(partial(tied_ranks.precision_at, k=n_nearest), divergences, relevant, n_jobs, k=n_nearest)
     return _summary(scores, per_query)
 
 
@@ -225,7 +239,7 @@ def recall_at_k(
     0.5
     """
     n_nearest = check.integer_at_least("k", k, 1)
-    scores = _per_query(partial(_recall_at, k=n_nearest), divergences, relevant, n_jobs, k=n_nearest)
+    scores = _per_query(partial(tied_ranks.recall_at, k=n_nearest), divergences, relevant, n_jobs, k=n_nearest)
     return _summary(scores, per_query)
 
 
@@ -263,7 +277,7 @@ def retrieval_auc(
     >>> retrieval_auc([[0.1, 0.2, 0.3]], [[True, False, True]])
     0.5
     """
-    scores = _per_query(_auc, divergences, relevant, n_jobs)
+    scores = _per_query(tied_ranks.auc, divergences, relevant, n_jobs)
     return _summary(scores, per_query, "at least one item, and not all that count,")
 
 
@@ -300,113 +314,15 @@ def purity(labels_true: Array, labels_pred: Array) -> float:
     return float(counts.max(axis=0).sum() / len(classes))
 
 
-class _Ties(NamedTuple):
-    """Items at the same divergence of a query, where one of them is relevant; nearest first in each query."""
-
-    query: np.ndarray  # its row, (n_ties,) as all
-    before: np.ndarray  # items that are nearer
-    size: np.ndarray
-    hits_before: np.ndarray  # relevant ones that are nearer
-    hits: np.ndarray  # relevant ones in the tie, at least 1
-
-    def summed(self, terms: np.ndarray) -> np.ndarray:
-        """A sum over the ties of each query; each has one, as it has a relevant item."""
-        return np.bincount(self.query, terms)
-
-
-def _ties(values: np.ndarray, hits: np.ndarray) -> _Ties:
-    """The ties of a block: a sort of whole numbers that carry relevance in their last bit is faster than argsort."""
-    keys = _order_keys(values)
-    keys <<= 1
-    keys |= hits
-    keys.sort(axis=1)
-    items, n_items = keys.ravel(), values.shape[1]  # from here on, all queries in one row
-    is_hit = (items & 1).astype(bool)
-    is_first = np.append(True, (items[1:] ^ items[:-1]) > 1)  # of its tie: more than the last bit is new
-    is_first[::n_items] = True
-    is_last = np.append(is_first[1:], True)
-    edges = np.append(np.flatnonzero(is_first), len(items))
-    kept = np.flatnonzero(is_hit[is_last])  # ties with a hit: hits are the last in a tie
-    first, end = edges[kept], edges[kept + 1]
-    found = np.flatnonzero(is_last[np.flatnonzero(is_hit)]) + 1  # hits up to the end, those of queries above included
-    n_hits = np.diff(found, prepend=0)
-    query = first // n_items
-    found_above = np.append(0, np.cumsum(hits.sum(1)))[query]
-    return _Ties(query, first - query * n_items, end - first, found - n_hits - found_above, n_hits)
-
-
-def _order_keys(values: np.ndarray) -> np.ndarray:
-    """Whole numbers below 2**63 in the order of the values, and equal where they are."""
-    if values.min() >= 0:  # the bits of such floats are in their order; adding 0 makes -0 the same as 0
-        return np.add(values, 0.0, dtype=np.float64).view(np.uint64)
-    return np.unique(values, return_inverse=True)[1].astype(np.uint64).reshape(values.shape)
-
-
-def _average_precision(values: np.ndarray, hits: np.ndarray) -> np.ndarray:
-    ties = _ties(values, hits)
-    precision = (ties.hits_before + ties.hits) / (ties.before + ties.size)
-    return ties.summed(ties.hits * precision) / hits.sum(1)
-
-
-def _auc(values: np.ndarray, hits: np.ndarray) -> np.ndarray:
-    ties = _ties(values, hits)
-    others_before, others_tied = ties.before - ties.hits_before, ties.size - ties.hits
-    misplaced = ties.summed(ties.hits * (others_before + others_tied / 2))
-    n_hits = hits.sum(1)
-    n_others = np.isfinite(values).sum(1) - n_hits
-    return np.where(n_others > 0, 1 - misplaced / (n_hits * np.maximum(n_others, 1)), np.nan)
-
-
-def _map_at_r(values: np.ndarray, hits: np.ndarray) -> np.ndarray:
-    """Expected MAP@R when each tie comes in random order.
-
-    In a tie of t items with h hits, after s items with a hits, place i = s + 1, ..., s + t holds a hit with probability
-    h / t, and then each of the i - s - 1 places of the tie before it holds one with probability q = (h - 1) / (t - 1):
-    E[P(i) rel(i)] = h / t * (a + 1 + (i - s - 1) q) / i = h / t * (q + (a + 1 - (s + 1) q) / i), whose sum over places
-    is one of harmonic numbers.
-    """
-    ties, n_hits = _ties(values, hits), hits.sum(1)
-    last = np.clip(n_hits[ties.query], ties.before, ties.before + ties.size)  # place up to which the tie counts
-    # In a tie of one item any q will do; 1 makes a perfect ranking exactly 1, without harmonic numbers.
-    other_is_hit = np.divide(ties.hits - 1, ties.size - 1, out=np.ones(len(last)), where=ties.size > 1)
-    harmonic = np.append(0, np.cumsum(1 / np.arange(1, values.shape[1] + 1)))
-    inverse_places = harmonic[last] - harmonic[ties.before]
-    coefficient = ties.hits_before + 1 - (ties.before + 1) * other_is_hit
-    terms = ties.hits / ties.size * ((last - ties.before) * other_is_hit + coefficient * inverse_places)
-    return ties.summed(terms) / n_hits
-
-
-def _hits_among(values: np.ndarray, hits: np.ndarray, k: int | np.ndarray) -> np.ndarray:
-    """Expected number of relevant items among the k nearest, one k for all queries or one each."""
-    if isinstance(k, int):
-        kth = np.partition(values, k - 1, axis=1)[:, k - 1, None]
-    else:  # a sort is faster than a partition at many places
-        kth = np.take_along_axis(np.sort(values, axis=1), k[:, None] - 1, axis=1)
-    nearer, tied = values < kth, values == kth
-    places_left = k - nearer.sum(1)
-    return (nearer & hits).sum(1) + places_left * (tied & hits).sum(1) / tied.sum(1)
-
-
-def _r_precision(values: np.ndarray, hits: np.ndarray) -> np.ndarray:
-    n_hits = hits.sum(1)
-    return _hits_among(values, hits, n_hits) / n_hits
-
-
-def _precision_at(values: np.ndarray, hits: np.ndarray, k: int) -> np.ndarray:
-    return _hits_among(values, hits, k) / k
-
-
-def _recall_at(values: np.ndarray, hits: np.ndarray, k: int) -> np.ndarray:
-    return _hits_among(values, hits, k) / hits.sum(1)
-
-
-Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-
 def _per_query(
-    score: Score, divergences: Array, relevant: Array, n_jobs: int | None, *, k: int | None = None
+    score: Callable[[TiedRanks], np.ndarray],
+    divergences: Array,
+    relevant: Array,
+    n_jobs: int | None,
+    *,
+    k: int | None = None,
 ) -> np.ndarray:
-    """Scores (n_queries,), NaN for queries without a relevant item, which `score` never sees.
+    """Scores (n_queries,), NaN for queries without a relevant item.
 
     Queries are taken a block at a time, and nothing is made of the others meanwhile: neither copies nor masks. With
     `k`, so many items must count for each that has a relevant one.
@@ -414,22 +330,20 @@ def _per_query(
     distances, marks = _same_shape(divergences, relevant)
     n_workers = effective_n_jobs(None if n_jobs is None else check.jobs(n_jobs))
     n_queries, n_items = distances.shape
-    block = max(1, BLOCK_ELEMENTS // max(1, n_items))
+    block = rows_at_once(n_items, budget=1 << 16)  # with all that is made to rank them, few enough to stay in the cache
     scores = np.full(n_queries, np.nan)
 
     def work(start: int, stop: int) -> None:
         for first in range(start, stop, block):
             rows = slice(first, min(first + block, stop))
             values, hits = _checked(distances[rows], marks[rows], first)
-            has_hits = hits.any(1)
-            queries = first + np.flatnonzero(has_hits)
-            if len(queries):
-                values, hits = (values, hits) if has_hits.all() else (values[has_hits], hits[has_hits])
-                if k is not None:
-                    _check_k(k, values, queries)
-                scores[queries] = score(values, hits)
+            ranks = TiedRanks.from_divergences(values, hits)
+            if k is not None:
+                _check_k(k, ranks, first)
+            scores[rows] = score(ranks)
 
-    n_parts = 1 if n_workers == 1 else max(1, min(PARTS_A_JOB * n_workers, -(-n_queries // block)))
+    # several parts a job, so that one that is done early takes over from another
+    n_parts = 1 if n_workers == 1 else max(1, min(4 * n_workers, -(-n_queries // block)))
     edges = np.linspace(0, n_queries, n_parts + 1).astype(int).tolist()
     # threads: numpy sorts without the interpreter's lock, and a process would have to be sent the matrix
     Parallel(n_jobs=min(n_workers, n_parts), require="sharedmem")(delayed(work)(*part) for part in pairwise(edges))
@@ -480,12 +394,11 @@ def _refuse(message: str, bad: np.ndarray, first: int) -> None:
         raise ValueError(f"{message} in row {first + row}, column {column}")
 
 
-def _check_k(k: int, values: np.ndarray, queries: np.ndarray) -> None:
-    """Raise an error where fewer than k items are counted for one of these queries."""
-    n_items = np.isfinite(values).sum(1)
-    short = np.flatnonzero(n_items < k)
+def _check_k(k: int, ranks: TiedRanks, first: int) -> None:
+    """Raise an error where fewer than k items are counted for a query with a relevant one."""
+    short = np.flatnonzero((ranks.n_items < k) & (ranks.n_hits > 0))
     if len(short):
-        found = f"{k} where query {queries[short[0]]} has {n_items[short[0]]}"
+        found = f"{k} where query {first + short[0]} has {ranks.n_items[short[0]]}"
         raise ValueError(f"k must be at most the number of items that are counted for a query, got {found}")
 
 

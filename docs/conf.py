@@ -13,7 +13,7 @@ import bregnet  # noqa: E402
 
 project = "bregnet"
 author = "the bregnet developers"
-copyright = "the bregnet developers, MIT licence"
+copyright = "the bregnet developers, MIT license"
 version = release = bregnet.__version__
 
 extensions = [

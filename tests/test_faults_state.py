@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 import bregnet
-from bregnet.learners import base
+from bregnet.learners import start
 from bregnet.solver.all_pairs import AllPairs
 from bregnet.solver.working_pairs import WorkingPairs
 from tests.support import fuzzing
@@ -169,7 +169,7 @@ def test_a_fit_that_fails_keeps_neither_memory_nor_files(name: str, callback: An
 def test_a_fit_without_room_is_refused_before_it_takes_any(
     states: list[weakref.ref], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(start, "free_bytes", lambda device: 1000)
     with pytest.raises(MemoryError, match=r"needs .* 1,?0?0?0? ?k?B.* free; share it among more machines"):
         fit_of("ConvexRegressor")
     gc.collect()

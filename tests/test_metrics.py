@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from bregnet import metrics
+from bregnet._core.chunks import at_most
 from bregnet.metrics import (
     map_at_r,
     mean_average_precision,
@@ -20,6 +20,7 @@ from bregnet.metrics import (
     recall_at_k,
     retrieval_auc,
 )
+from tests.support.expected_precision import expected_average_precision
 
 RETRIEVAL = {
     "mean_average_precision": mean_average_precision,
@@ -54,15 +55,14 @@ def with_infinities(draw):
     return np.array(divergences), np.array([[kind == "hit" for _, kind in row] for row in rows])
 
 
-def by_hand(divergences, relevant):
-    return np.mean([average_precision_score(h, -d) for d, h in zip(divergences, relevant, strict=True) if h.any()])
-
-
-@given(retrieval())
+@given(retrieval(), st.randoms(use_true_random=False))
 @settings(max_examples=100, deadline=None)
-def test_mean_average_precision_is_that_of_scikit_learn(case):
+def test_mean_average_precision_without_ties_is_that_of_scikit_learn(case, random):
     divergences, relevant = case
-    assert mean_average_precision(divergences, relevant) == pytest.approx(by_hand(divergences, relevant), abs=1e-12)
+    for row in divergences:
+        row[:] = random.sample(range(100), len(row))
+    by_hand = [average_precision_score(h, -d) for d, h in zip(divergences, relevant, strict=True) if h.any()]
+    assert mean_average_precision(divergences, relevant) == pytest.approx(np.mean(by_hand), abs=1e-12)
 
 
 @all_retrieval_metrics
@@ -92,10 +92,15 @@ def test_best_and_worst_orders():
     assert mean_average_precision(np.arange(n)[None], relevant) == 1
     worst = np.mean([1 / 8, 2 / 9, 3 / 10])
     assert mean_average_precision(-np.arange(n)[None], relevant) == pytest.approx(worst)
-    assert mean_average_precision(np.zeros((1, n)), relevant) == pytest.approx(0.3)  # all tied: the share of hits
+    first = [3 / 10 * (1 + (i - 1) * 2 / 9) / i for i in range(1, 11)]  # all tied: each place by its chances
+    assert mean_average_precision(np.zeros((1, n)), relevant) == pytest.approx(sum(first) / 3)
 
 
 # --- ties in random order ------------------------------------------------------------------------------------------
+
+
+def literal_average_precision(hits):
+    return np.mean([sum(hits[: i + 1]) / (i + 1) for i in np.flatnonzero(hits)])
 
 
 def literal_map_at_r(hits):
@@ -109,6 +114,7 @@ def literal_auc(hits):
 
 
 EXPECTED = {  # from the relevance of the items in one order, nearest first
+    "mean_average_precision": (mean_average_precision, literal_average_precision),
     "map_at_r": (map_at_r, literal_map_at_r),
     "r_precision": (r_precision, lambda hits: np.mean(hits[: sum(hits)])),
     "retrieval_auc": (retrieval_auc, literal_auc),
@@ -150,6 +156,14 @@ def test_many_items_without_ties(metric, literal):
     assert metric(divergences, relevant) == pytest.approx(np.mean(expected), abs=1e-12)
 
 
+def test_thousands_of_items_without_ties_and_with_them_lose_no_digits():
+    rng = np.random.default_rng(0)
+    divergences, relevant = rng.permutation(40_000)[None] / 1.0, rng.random((1, 40_000)) < 0.001
+    for values in (divergences, divergences // 2, divergences // 1000):
+        expected = expected_average_precision(relevant[0], -values[0])
+        assert mean_average_precision(values, relevant) == pytest.approx(expected, rel=1e-13)
+
+
 def test_one_large_tie_at_the_edge():
     """100 items, 10 nearer ones with 5 hits, then a tie of 90 with 30: R = 35 places, of which 25 in the tie."""
     divergences = np.repeat([0.0, 1.0], [10, 90])[None]
@@ -167,12 +181,12 @@ def test_one_large_tie_at_the_edge():
 
 @given(with_infinities())
 @settings(max_examples=200, deadline=None)
-def test_auc_and_average_precision_of_each_query_are_those_of_scikit_learn(case):
+def test_the_auc_of_each_query_is_that_of_scikit_learn_and_its_average_precision_that_of_the_support(case):
     precision, auc = [], []
     for d, h in zip(*case, strict=True):
         counted = np.isfinite(d)
         truth, scores = h[counted], -d[counted]
-        precision.append(average_precision_score(truth, scores) if truth.any() else np.nan)
+        precision.append(expected_average_precision(truth, scores) if truth.any() else np.nan)
         auc.append(roc_auc_score(truth, scores) if len(set(truth)) == 2 else np.nan)
     np.testing.assert_allclose(mean_average_precision(*case, per_query=True), precision, rtol=0, atol=1e-12)
     np.testing.assert_allclose(retrieval_auc(*case, per_query=True), auc, rtol=0, atol=1e-12)
@@ -204,11 +218,11 @@ def random_case(n_queries=40, n_items=23, seed=0):
 
 @all_retrieval_metrics
 @pytest.mark.parametrize("elements", [1, 23, 100, 1 << 30])
-def test_blocks_of_any_size_give_the_same(metric, elements, monkeypatch):
+def test_blocks_of_any_size_give_the_same(metric, elements):
     divergences, relevant = random_case()
     expected = metric(divergences, relevant, per_query=True)
-    monkeypatch.setattr(metrics, "BLOCK_ELEMENTS", elements)
-    np.testing.assert_array_equal(metric(divergences, relevant, per_query=True), expected)
+    with at_most(elements):
+        np.testing.assert_array_equal(metric(divergences, relevant, per_query=True), expected)
 
 
 @all_retrieval_metrics
@@ -253,15 +267,15 @@ def test_what_was_given_is_left_alone(metric):
 @all_retrieval_metrics
 @pytest.mark.parametrize("n_jobs", [None, 1, 2])
 @pytest.mark.parametrize("precision", [np.float64, np.float16])
-def test_memory_is_bounded_beside_what_is_given(metric, precision, n_jobs, monkeypatch):
+def test_memory_is_bounded_beside_what_is_given(metric, precision, n_jobs):
     divergences, relevant = random_case(3000, 300)
     divergences, relevant = divergences.astype(precision), relevant.astype(np.int64)
     divergences.flags.writeable = False
     metric(divergences[:10], relevant[:10], n_jobs=n_jobs)  # what is imported on the way does not count
-    monkeypatch.setattr(metrics, "BLOCK_ELEMENTS", 3000)
     tracemalloc.start()
     try:
-        metric(divergences, relevant, n_jobs=n_jobs)
+        with at_most(3000):
+            metric(divergences, relevant, n_jobs=n_jobs)
         assert tracemalloc.get_traced_memory()[1] < 600_000  # a mask of all would take 900,000
     finally:
         tracemalloc.stop()
@@ -269,19 +283,18 @@ def test_memory_is_bounded_beside_what_is_given(metric, precision, n_jobs, monke
 
 @all_retrieval_metrics
 @pytest.mark.parametrize("n_jobs", [None, 1, 2, 5, -1])
-def test_any_number_of_jobs_gives_the_same(metric, n_jobs, monkeypatch):
+def test_any_number_of_jobs_gives_the_same(metric, n_jobs):
     divergences, relevant = random_case(203)
     expected, mean = metric(divergences, relevant, per_query=True), metric(divergences, relevant)
     for elements in (1 << 16, 23, 100):
-        monkeypatch.setattr(metrics, "BLOCK_ELEMENTS", elements)
-        np.testing.assert_array_equal(metric(divergences, relevant, per_query=True, n_jobs=n_jobs), expected)
-        assert metric(torch.tensor(divergences), torch.tensor(relevant), n_jobs=n_jobs) == mean
+        with at_most(elements):
+            np.testing.assert_array_equal(metric(divergences, relevant, per_query=True, n_jobs=n_jobs), expected)
+            assert metric(torch.tensor(divergences), torch.tensor(relevant), n_jobs=n_jobs) == mean
 
 
 @all_retrieval_metrics
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_errors_name_the_row_of_all_queries(metric, n_jobs, monkeypatch):
-    monkeypatch.setattr(metrics, "BLOCK_ELEMENTS", 100)
+def test_errors_name_the_row_of_all_queries(metric, n_jobs):
     for value, marked, message in (
         (np.nan, False, "not be NaN, got NaN in row 31, column 7"),
         (-np.inf, False, "got -inf in row 31, column 7"),
@@ -289,7 +302,7 @@ def test_errors_name_the_row_of_all_queries(metric, n_jobs, monkeypatch):
     ):
         divergences, relevant = random_case()
         divergences[31, 7], relevant[31, 7] = value, marked
-        with pytest.raises(ValueError, match=message):
+        with at_most(100), pytest.raises(ValueError, match=message):
             metric(divergences, relevant, n_jobs=n_jobs)
 
 

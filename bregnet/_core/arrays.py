@@ -14,12 +14,10 @@ from torch import Tensor
 Array: TypeAlias = "np.ndarray | Tensor"
 ArrayT = TypeVar("ArrayT", bound=Array)
 
-DLPACK_CPU = 1  # the device type of main memory in DLPack
-
 
 @cache
 def survive_forks() -> None:
-    """Let processes that are forked from now on compute on one thread.
+    """Make processes that are forked from now on compute on one thread.
 
     OpenMP's threads do not survive a fork, and a child of a process that has used them would wait for them forever.
     """
@@ -53,7 +51,7 @@ def to_torch(name: str, values: float | Array) -> Tensor:
 
 
 def refuse_strange(name: str, values: Any) -> None:
-    """Raise an error for what would silently be taken for other numbers, or cannot be read at all."""
+    """Raise an error for arrays that numpy would silently read as other numbers, or cannot read at all."""
     if isinstance(values, Tensor):
         if values.is_complex():
             raise TypeError(f"{name} must hold real numbers, got dtype {values.dtype}")
@@ -63,12 +61,12 @@ def refuse_strange(name: str, values: Any) -> None:
             raise TypeError(f"{name} must hold data, got a tensor on the device 'meta'")
     elif isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):  # numpy would take what is under the mask
         raise ValueError(f"{name} must not have masked entries, got {np.ma.count_masked(values)}")
-    elif getattr(getattr(values, "dtype", None), "kind", "") in ("M", "m"):  # numpy would take ticks of a clock
+    elif getattr(getattr(values, "dtype", None), "kind", "") in ("M", "m"):  # numpy would read dates as numbers
         raise TypeError(f"{name} must hold numbers, got dtype {values.dtype}")
 
 
 def table(values: Any) -> np.ndarray:
-    """Anything but a tensor as a numpy array, a frame of nullable numbers as plain ones (NaN where one is missing)."""
+    """Anything but a tensor as a numpy array; nullable numbers of a frame become plain ones, NaN if missing."""
     array = np.asarray(native(values))
     if array.dtype == object and hasattr(values, "columns") and hasattr(values, "items"):  # a frame of pandas
         return np.column_stack([np.asarray(column) for _, column in values.items()])
@@ -82,7 +80,8 @@ def native(values: Any) -> Any:
     """
     if isinstance(values, Tensor | np.ndarray) or not hasattr(values, "__dlpack_device__"):
         return values
-    if values.__dlpack_device__()[0] == DLPACK_CPU and hasattr(values, "__array__"):
+    main_memory = 1  # as a device type of DLPack
+    if values.__dlpack_device__()[0] == main_memory and hasattr(values, "__array__"):
         return np.asarray(values)
     return to_numpy(torch.from_dlpack(values))
 
@@ -91,7 +90,7 @@ def parameter(name: str, values: float | Array, like: Tensor | None = None) -> T
     """A finite floating-point tensor, with the precision and the device of `like` if given."""
     tensor = to_torch(name, values)
     if not isinstance(values, Tensor):
-        tensor = tensor.clone()  # a numpy array stays its owner's; a tensor is shared, to be learned
+        tensor = tensor.clone()  # the caller may change the array; a tensor is shared, so that it can be learned
     tensor = tensor.to(_precision(tensor)) if like is None else tensor.to(like)
     _check_finite(name, tensor)
     return tensor
@@ -108,7 +107,7 @@ def non_negative(name: str, values: float | Array, like: Tensor | None = None) -
 def points(
     name: str, values: Array, n_features: int | None, dtype: torch.dtype | None, device: torch.device | None
 ) -> Tensor:
-    """Finite points, one a row; None leaves the number of features, the precision or the device as it is."""
+    """Finite points, one in each row; None accepts any number of features, precision or device."""
     tensor = to_torch(name, values)
     if tensor.ndim != 2 or n_features not in (None, tensor.shape[1]):
         expected = "n_features" if n_features is None else n_features
@@ -126,7 +125,7 @@ def check_entries(name: str, tensor: Tensor, accepted: Tensor, requirement: str)
 
 
 def refuse_overflow(names: str, out: Tensor, *given: Tensor) -> None:
-    """Raise an error where finite points gave what is no number: large ones overflowed on the way."""
+    """Raise an error where finite points gave NaN, because intermediate results overflowed."""
     total = out.detach().sum()  # NaN if an entry is, and much faster than a look at each
     if torch.isnan(total) and torch.isnan(out).any():
         largest = max(part.detach().abs().max().item() for part in given)
@@ -139,9 +138,9 @@ def like(out: Tensor, given: ArrayT) -> ArrayT:
 
 
 def to_numpy(values: Any, name: str = "an array") -> Any:
-    """Tensors and arrays of other libraries as numpy arrays, half precision raised to single.
+    """Tensors and arrays of other libraries as numpy arrays, half precision as single.
 
-    A frame stays what it is, for its columns have names, and so does anything else; a column of nullable numbers
+    Frames stay frames, since their columns have names, and other objects stay as they are; a column of nullable numbers
     becomes one of plain numbers.
     """
     survive_forks()
@@ -159,7 +158,7 @@ def gradients_for(given: Array) -> torch.set_grad_enabled:
 
 
 def _precision(tensor: Tensor) -> torch.dtype:
-    """The precision to compute in: half precision is raised to single, whole numbers to double."""
+    """The precision to compute in: single for half precision, double for integers."""
     return torch.promote_types(tensor.dtype, torch.float32) if tensor.is_floating_point() else torch.float64
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numba
 
-# Reassociation lets reductions vectorise; NaN and infinity keep their meaning, so divergence is noticed.
+# Reassociation lets reductions vectorize; NaN and infinity keep their meaning, so divergence is noticed.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function compiled on first use, free of the interpreter's lock, and kept on disk where that can be."""
+    """The function compiled on first use, without the interpreter lock, and cached on disk where possible."""
     options: dict[str, Any] = {"nogil": True, "fastmath": FAST}
     try:
         return numba.njit(function, cache=True, **options)

@@ -1,4 +1,4 @@
-"""Files of tensors with a versioned header: written at once or not at all, read without running anything."""
+"""Files of tensors with a versioned header: complete when they appear, and read without running anything."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from torch import Tensor
 
 from bregnet._core.version import __version__
 
-HEADER = "bregnet"
-# what reading a file that is not what it should be can raise; the system's own errors are not among it
+# what reading a damaged file can raise; errors of the operating system are not among it
 DAMAGE = (
     ValueError,
     TypeError,
@@ -34,12 +33,12 @@ DAMAGE = (
 
 
 class UnreadableFileError(ValueError):
-    """A file that is not what it should be: cut short, altered, of a later version, or of another kind."""
+    """A file that cannot be read: truncated, altered, of a later version, or of another kind."""
 
 
 @contextmanager
 def naming_damage(path: Path, kind: str) -> Iterator[None]:
-    """Raise an `UnreadableFileError` that names the file for whatever reading something that is not right can raise."""
+    """Turn the errors that reading a damaged file can raise into an `UnreadableFileError` that names the file."""
     try:
         yield
     except UnreadableFileError as error:
@@ -53,7 +52,7 @@ def write_tensors(path: Path, kind: str, version: int, header: dict[str, Any], t
     """Write a file of tensors; its header says what it is."""
     about = {**header, "holds": kind, "version": version, "bregnet": __version__}
     try:
-        save_file(tensors, path, metadata={HEADER: json.dumps(about)})
+        save_file(tensors, path, metadata={"bregnet": json.dumps(about)})
     except SafetensorError as error:  # its own kind, also where a disk is full
         raise OSError(None, str(error)) from error
 
@@ -63,7 +62,7 @@ def read_tensors(path: Path, kind: str, *versions: int, mmap: bool = False) -> t
     if path.exists() and not path.is_file():  # a pipe would be waited for
         raise UnreadableFileError(f"{path} is not a file")
     with naming_damage(path, kind), safe_open(path, framework="pt") as file:
-        header = json.loads((file.metadata() or {})[HEADER])
+        header = json.loads((file.metadata() or {})["bregnet"])
         found, found_version = header["holds"], header["version"]
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     if found != kind:
@@ -77,7 +76,7 @@ def read_tensors(path: Path, kind: str, *versions: int, mmap: bool = False) -> t
 
 
 def digest(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """A checksum against accidents; it does not say who wrote the file."""
+    """A checksum against accidental changes, not against forgery."""
     found = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -99,7 +98,7 @@ def expect_place(name: str, path: Path) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A new file to write to, which becomes `path` when all is written; otherwise nothing is left of it."""
+    """A temporary file to write to, which is renamed to `path` when it is complete, and removed on an error."""
     path = path.resolve()
     expect_place("path", path)
     made = path.parent / f".{path.name}.{secrets.token_hex(4)}"
@@ -111,7 +110,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         with open(made, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(made, path)
-    except OSError as error:  # tell of the file that was asked for
+    except OSError as error:  # name the file that was asked for
         raise type(error)(error.errno, f"{path} cannot be written: {error.strerror or error}") from error
     finally:
         made.unlink(missing_ok=True)
@@ -119,7 +118,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def _sync_folder(path: Path) -> None:
-    """Make the names in a folder last, on systems that can."""
+    """Flush the names in a folder to the disk, on systems that can."""
     if os.name == "posix":
         folder = os.open(path, os.O_RDONLY)
         try:
@@ -130,9 +129,9 @@ def _sync_folder(path: Path) -> None:
 
 @contextmanager
 def whole_folder(path: Path, names: tuple[str, ...]) -> Iterator[Path]:
-    """A new folder to write to, which becomes `path` when all is written; otherwise nothing is left of it.
+    """A temporary folder to write to, which is renamed to `path` when it is complete, and removed on an error.
 
-    A folder that is there already is replaced if it holds nothing but files of these names, and refused otherwise.
+    An existing folder is replaced if it holds only files of these names, and refused otherwise.
     """
     path = path.resolve()
     if path.exists() and not (path.is_dir() and {each.name for each in path.iterdir()} <= set(names)):

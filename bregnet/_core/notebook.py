@@ -17,7 +17,7 @@ ClassT = TypeVar("ClassT", bound=type)
 def shown_in_notebooks(cls: ClassT) -> ClassT:
     """Give a class the two methods that notebooks look for, in place of scikit-learn's where it has them.
 
-    The report is imported when an object is shown: classes that are shown know nothing of how.
+    `bregnet.reporting` is imported when an object is shown, so that the classes do not depend on it.
     """
     cls._repr_html_ = property(_html_method)  # type: ignore[attr-defined]
     cls._repr_mimebundle_ = _mime_bundle  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Packages that only parts of the library need: they come with an extra of the installation."""
+"""Packages that only parts of the library need, and that extras of the installation bring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as plain JSON and tensors, and back: what files hold of them."""
+"""Values as plain JSON and tensors, for files, and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bregnet._core import validation as check
 
-MOST_COPIES, SMALL = 64, 1 << 24  # how often a file may have its tensors used, beyond some megabytes
+MOST_COPIES, SMALL = 64, 1 << 24  # how often the tensors of a file may be used, beyond some megabytes
 
 
 class Tensors:
@@ -27,7 +27,7 @@ class Tensors:
     same : mapping of str to str, default=None
         From further names to those stored.
     mapped : bool, default=False
-        Whether tensors stay in their file, and are not read before they are needed.
+        Whether tensors are memory-mapped, and read when they are needed.
     """
 
     def __init__(self, stored: Mapping[str, Tensor] | None = None, same: Any = None, *, mapped: bool = False) -> None:
@@ -36,7 +36,7 @@ class Tensors:
         self.mapped = mapped
         self._names: dict[tuple[Any, ...], str] = {}
         self._uses: Counter[tuple[Any, ...]] = Counter()
-        self._kept: list[Tensor] = []  # alive, so that an address means one tensor only
+        self._alive: list[Tensor] = []  # so that no address is used again
         self._unread = {*self.stored, *self.same}
         self._room = SMALL + MOST_COPIES * sum(tensor.nbytes for tensor in self.stored.values())
 
@@ -49,7 +49,7 @@ class Tensors:
             self.same[name] = self._names[known]
             return
         self._names[known] = name
-        self._kept.append(tensor)
+        self._alive.append(tensor)
         # safetensors refuses tensors that share memory
         shared = self._uses[known] > 1 or tensor.untyped_storage().nbytes() != tensor.nbytes
         self.stored[name] = tensor.clone() if shared else tensor
@@ -63,7 +63,7 @@ class Tensors:
         return name in self.stored or name in self.same
 
     def __getitem__(self, name: str) -> Tensor:
-        """A stored tensor, which counts as read; a small file must not ask for much memory by many names."""
+        """A stored tensor, which counts as read. A small file cannot take much memory by naming it many times."""
         tensor = self.stored[self.same.get(name, name)]
         self._unread.discard(name)
         self._room -= tensor.nbytes
@@ -72,12 +72,12 @@ class Tensors:
         return tensor
 
     def expect_all_read(self) -> None:
-        """Raise an error where a tensor belongs to nothing."""
+        """Raise an error where a tensor was not read."""
         if self._unread:
             raise ValueError(f"nothing has the tensor {min(self._unread)!r}")
 
     def tensor(self, name: str, shape: tuple[int | None, ...], *dtypes: torch.dtype) -> Tensor:
-        """A stored tensor, checked, as one of its own where it has other names; None is any length."""
+        """A stored tensor, checked, and copied where it has other names; None is any length."""
         tensor = self[name]
         fits = tensor.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, tensor.shape, strict=True))
         if not fits or tensor.dtype not in dtypes:
@@ -95,8 +95,8 @@ class Tensors:
         return numbers
 
     def array(self, name: str, *, ndim: int = 1, kinds: str = "f", finite: bool = True) -> np.ndarray:
-        """A stored tensor as an array of its own, checked."""
-        array = self[name].clone().numpy()  # memory of torch: products round by how it lies
+        """A copy of a stored tensor as an array, checked."""
+        array = self[name].clone().numpy()  # memory of torch, whose alignment decides how products round
         if array.ndim != ndim or array.dtype.kind not in kinds:
             raise ValueError(f"{name} must have {ndim} dimensions, got shape {array.shape} and dtype {array.dtype}")
         if finite and not np.isfinite(array).all():
@@ -106,7 +106,7 @@ class Tensors:
 
 @dataclass(frozen=True)
 class Field:
-    """How a value becomes plain values, and tensors under its name; and how it is read back and checked."""
+    """How a value is written, as plain values and tensors under its name, and how it is read and checked."""
 
     write: Callable[[str, Any, Tensors], Any]  # what JSON can hold of it
     read: Callable[[str, Any, Tensors], Any]  # the value; errors where the state is not what `write` gives

@@ -53,14 +53,14 @@ def numbers(name: str, values: Any, each: Callable[[str, Any], float]) -> tuple[
 
 
 def same_kind(name: str, values: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Values that are numbers or strings as those before were: numpy would make strings of all."""
+    """Values that are numbers or strings as those before; numpy would turn both into strings."""
     if _is_text(values) != _is_text(before):
         raise TypeError(f"{name} must hold values of one kind, got dtype {values.dtype} after {before.dtype}")
     return values
 
 
 def _is_text(values: np.ndarray) -> bool:
-    """Whether they are strings, of numpy's kind or, as in a column of a frame, of Python's."""
+    """Whether they are strings, of numpy or, as in a column of a frame, of Python."""
     return values.dtype.kind in "US" or (values.dtype == object and all(isinstance(value, str) for value in values))
 
 
@@ -74,7 +74,7 @@ def folder(name: str, value: Any) -> Path:
 
 
 def booleans(name: str, values: Any, length: int) -> np.ndarray:
-    """Truth values (length,); 0 and 1 will do."""
+    """Booleans (length,), or 0 and 1."""
     array = np.asarray(values)
     if array.shape != (length,):
         raise ValueError(f"{name} must have shape ({length},), got {array.shape}")
@@ -93,7 +93,7 @@ def integer_at_least(name: str, value: Any, least: int) -> int:
 
 
 def number_of_features(name: str, value: Any, n_features: int) -> int:
-    """How many of the features, from a number or a share of them; at least one."""
+    """The number of features, given as a number or as a share of all; at least one."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a share or a number of features, got {value!r}")
     if isinstance(value, Integral):
@@ -134,9 +134,9 @@ def verbosity(value: Any) -> int:
 
 
 def all_or_nothing(fit: Fit) -> Fit:
-    """Let a fit that fails or is interrupted leave the estimator as it was, fitted before or not.
+    """A decorator: a fit that fails or is interrupted leaves the estimator as it was.
 
-    What a warm start goes on from is lost: its state may have changed.
+    The state for a warm start is lost, since the fit may have changed it.
     """
 
     @wraps(fit)
@@ -161,15 +161,16 @@ def calls_inside() -> int:
 
 
 def class_labels(labels: np.ndarray) -> None:
-    """Check that targets are classes; scikit-learn would warn of large numbers on the way."""
+    """Check that targets are classes, without scikit-learn's warnings about large numbers."""
     with np.errstate(invalid="ignore"):
         check_classification_targets(labels)
 
 
 def validate_data(estimator: Any, *arrays: Any, **checks: Any) -> Any:
-    """As in scikit-learn, which would warn of infinities of both signs before it refuses them.
+    """As in scikit-learn, without a warning about infinities before the error.
 
-    Rows lie one after the other, so that a frame, whose columns do, gives the same numbers; what is in a file stays.
+    Arrays are in C order, so that a frame, which is in Fortran order, gives the same numbers; a memory map stays as it
+    is.
     """
     if arrays and not isinstance(arrays[0], np.memmap):
         checks.setdefault("order", "C")
@@ -178,7 +179,7 @@ def validate_data(estimator: Any, *arrays: Any, **checks: Any) -> Any:
 
 
 def fitted_if_estimator(given: Any) -> None:
-    """Raise scikit-learn's error for an estimator that is not fitted; anything else is for the caller to judge."""
+    """Raise scikit-learn's error for an estimator that is not fitted; accept anything else."""
     if hasattr(given, "fit") and hasattr(type(given), "get_params"):
         validation.check_is_fitted(given)
 
@@ -202,7 +203,7 @@ def length(name: str, values: Any) -> int:
 
 
 def finite_score(score: Callable[[], float], n_rows: int) -> float:
-    """A score of scikit-learn; an error, and no warning, where large numbers overflow."""
+    """A score of scikit-learn; an error in place of a warning where large numbers overflow."""
     with np.errstate(over="ignore", invalid="ignore"):
         value = float(score())
     if n_rows > 1 and not math.isfinite(value):  # of one row alone there is no such score
@@ -229,14 +230,14 @@ def pieces(value: Any, n_rows: int) -> None:
 
 
 def resolve_device(value: Any) -> torch.device:
-    """A device that is there; "auto" prefers CUDA."""
+    """An available device; "auto" prefers CUDA."""
     if isinstance(value, str) and value == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return device_there("device", value, "'auto', ")
 
 
 def device_there(name: str, value: Any, also: str = "") -> torch.device:
-    """A device that is there; `also` says what else is accepted."""
+    """An available device; `also` names what else is accepted, for the error."""
     try:
         device = torch.device(value)
         torch.empty(0, dtype=torch.float64, device=device)
@@ -249,7 +250,7 @@ def device_there(name: str, value: Any, also: str = "") -> torch.device:
 
 
 def monotone_signs(value: Any, n_features: int) -> np.ndarray | None:
-    """A sign a feature, or None where nothing is asked."""
+    """A sign for each feature, or None where no feature is constrained."""
     if value is None:
         return None
     try:
@@ -266,7 +267,7 @@ def monotone_signs(value: Any, n_features: int) -> np.ndarray | None:
 
 
 def sample_weights(given: Any, n_samples: int, name: str = "sample_weight") -> np.ndarray | None:
-    """Weights of the rows of X, checked, in double precision whatever that of X."""
+    """Weights of the rows of X, checked, in double precision."""
     if given is None:
         return None
     weights = arrays.to_torch(name, to_numpy(given, name)).double().numpy()

@@ -1,7 +1,7 @@
-"""The command line `bregnet`: `commands` declares the commands, and the work of each is in a module of its own.
+"""The command line `bregnet`: `commands` declares the commands, and each has a module of its own.
 
-What is imported here imports click and nothing heavy; what a command works with is imported when it runs, so that help
-and the completion of the shell come at once.
+Importing this imports click and nothing heavy, so that help and shell completion are fast; the rest is imported when a
+command runs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Examples:
   bregnet evaluate model new-flowers.csv --target species
   bregnet search model flowers.csv --queries new-flowers.csv -k 5
 
-Results go to the standard output or to a file, all else to the standard error. Exit codes: 0 all went well, 1 the data
-or a file are at fault, 2 the command is, 3 another process was lost, 130 it was interrupted.
+Results go to the standard output or to a file, messages to the standard error. Exit codes: 0 success, 1 an error in the
+data or a file, 2 an error in the command, 3 another process was lost, 130 interrupted.
 
-Completion in the shell: eval "$(_BREGNET_COMPLETE=bash_source bregnet)" (or zsh_source, or fish_source).
+Shell completion: eval "$(_BREGNET_COMPLETE=bash_source bregnet)" (or zsh_source, or fish_source).
 """,
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")

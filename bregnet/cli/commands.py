@@ -1,7 +1,6 @@
-"""The seven commands: their arguments, options and help; the work of each is `run` in the module of its name.
+"""The arguments, options and help of the seven commands; `run` in the module of its name does the work of each.
 
-This module imports click and nothing heavy. What a command works with is imported when it runs, so that help and the
-completion of the shell come at once.
+This module imports click and nothing heavy.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def _command(*examples: str) -> Callable[[Callable[[], None]], click.Command]:
     type=click.Choice(["breast_cancer", "wine", "digits", "iris"]),
     default="breast_cancer",
     show_default=True,
-    help="A set of scikit-learn's.",
+    help="A data set of scikit-learn.",
 )
 @click.option(
     "--report",
@@ -61,8 +60,8 @@ def _command(*examples: str) -> Callable[[Callable[[], None]], click.Command]:
 def demo() -> None:
     """Learn a divergence and compare it with Euclid and NCA.
 
-    Seven tenths of the rows are learned from, the others are classified and found by them, and clustered. All settings
-    are the same for all sets: nothing is chosen by the rows that are scored.
+    Seven tenths of the rows are for learning. The others are classified, used as queries against them, and clustered.
+    All settings are the same for all sets: nothing is chosen by the rows that are scored.
     """
 
 
@@ -71,7 +70,7 @@ def demo() -> None:
     "bregnet fit flowers.csv --target species --drop notes -o model --holdout 0.2 --report flowers.html",
     "bregnet fit rows.parquet --pairs pairs.csv -o model       # columns i, j, similar",
     "bregnet fit houses.csv --target price --cv 5 -o model     # chooses alpha",
-    "torchrun --nproc-per-node 2 -m bregnet fit X.npy --target y.npy -o model --checkpoint kept --resume",
+    "torchrun --nproc-per-node 2 -m bregnet fit X.npy --target y.npy -o model --checkpoint state --resume",
 )
 @options.data
 @options.target
@@ -87,35 +86,35 @@ def demo() -> None:
 )
 @click.option("--alpha", type=options.POSITIVE, help="Weight of the penalty on the slopes.")
 @click.option("--search-alpha", is_flag=True, help="Choose alpha and the temperature by cross-validation.")
-@click.option("--cv", type=click.IntRange(min=2), help="The same, with so many folds (5).")
+@click.option("--cv", type=click.IntRange(min=2), help="The same, with this number of folds (5).")
 @click.option("--jobs", type=int, help="Fits of the cross-validation at the same time; -1 is one for each core.")
 @click.option(
     "--n-pieces", callback=options.pieces, metavar="N|auto|all", help="Affine pieces; all is one for every row."
 )
 @click.option("--temperature", type=click.FloatRange(min=0), help="Smoothing of the learned function.")
 @click.option("--tol", type=options.POSITIVE, help="Certified gap at which the fit stops.")
-@click.option("--max-iter", type=options.COUNT, help="Iterations after which it stops all the same.")
+@click.option("--max-iter", type=options.COUNT, help="The largest number of iterations.")
 @click.option("--standardize/--no-standardize", default=None, help="Whether alpha is for data of unit variance.")
-@click.option("--balanced/--no-balanced", default=None, help="Whether both kinds of pairs weigh the same (pbdl).")
+@click.option("--balanced/--no-balanced", default=None, help="Whether both kinds of pairs have equal weight (pbdl).")
 @click.option(
     "--holdout",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="SHARE",
-    help="Keep a share of the rows out of the fit, and score them.",
+    help="A share of the rows to hold out of the fit and score.",
 )
 @options.report
-@click.option("--checkpoint", type=options.PATH, metavar="FOLDER", help="Where to keep the state of the fit meanwhile.")
-@click.option("--resume", is_flag=True, help="Go on from the state in the checkpoint's folder, where there is one.")
+@click.option("--checkpoint", type=options.PATH, metavar="FOLDER", help="Where to write the state of the fit.")
+@click.option("--resume", is_flag=True, help="Go on from the state in the checkpoint's folder, if there is one.")
 @options.seed
 @options.quiet
 def fit() -> None:
     """Fit a model to DATA and write it to a file.
 
-    DATA is a table (.csv, .parquet), an .npz archive with arrays X and y, or an .npy matrix, which is not read into
-    memory, with its target in another .npy file. Rows of pairs and triplets are numbered from 0. Under torchrun all
-    processes share the work.
+    DATA is a table (.csv, .parquet), an .npz archive with arrays X and y, or an .npy matrix, which is memory-mapped,
+    with its target in another .npy file. Rows of pairs and triplets are numbered from 0. Under torchrun all processes
+    share the work.
 
-    A report is about the rows that --holdout keeps out of the fit, and otherwise about those of the fit.
+    A report is about the held-out rows, or without --holdout about those of the fit.
     """
 
 
@@ -130,7 +129,7 @@ def fit() -> None:
 @click.option(
     "--known", type=options.PATH, metavar="TABLE", help="Rows to search, with the same target (not for .npy)."
 )
-@click.option("-k", "--k", type=options.COUNT, default=5, show_default=True, help="Neighbours that classify.")
+@click.option("-k", "--k", type=options.COUNT, default=5, show_default=True, help="Neighbors of the classifier.")
 @options.columns
 @options.seed
 @options.as_json
@@ -139,34 +138,34 @@ def fit() -> None:
 def evaluate() -> None:
     """Score a MODEL on the rows of DATA.
 
-    A divergence is scored beside Euclid (of features with unit variance): by the accuracy of nearest neighbours, by
-    mean average precision, R-precision and the area under the ROC curve of retrieval, where every row is a query
-    against the others, or against the rows of --known; and by k-means with as many clusters as classes: normalised
-    mutual information, adjusted Rand index and purity. A regression is scored by R^2 and mean errors.
+    A divergence is compared with Euclid (of features with unit variance): by the accuracy of nearest neighbors; by mean
+    average precision, R-precision and the area under the ROC curve of retrieval, where every row is a query against the
+    others, or against the rows of --known; and by k-means with as many clusters as classes: normalized mutual
+    information, adjusted Rand index and purity. A regression is scored by R^2 and mean errors.
     """
 
 
 @_command(
-    "bregnet search model flowers.csv -k 5 -o neighbours.csv           # of each row, the nearest others",
+    "bregnet search model flowers.csv -k 5 -o neighbors.csv            # the nearest other rows of each row",
     "bregnet search model flowers.csv --queries new.csv --id name      # names in place of row numbers",
     "bregnet search index --queries new.npy --format jsonl | head      # a folder that BregmanIndex.save wrote",
 )
 @options.model
 @click.argument("items", type=options.PATH, required=False)
-@click.option("--queries", type=options.PATH, metavar="FILE", help="What to look for; by default every item.")
-@click.option("-k", "--k", type=options.COUNT, help="Neighbours of each query; by default 10, or all items if fewer.")
+@click.option("--queries", type=options.PATH, metavar="FILE", help="The queries; by default every item.")
+@click.option("-k", "--k", type=options.COUNT, help="Neighbors of each query; by default 10, or all items if fewer.")
 @click.option("--side", type=click.Choice(["right", "left"]), help="Search by D(query, item), or D(item, query).")
-@click.option("--format", "form", type=click.Choice(["csv", "jsonl"]), help="By default as the output's name says.")
-@click.option("--id", "names", metavar="COLUMN", help="What items and queries are called; by default row numbers.")
+@click.option("--format", "form", type=click.Choice(["csv", "jsonl"]), help="By default by the name of the output.")
+@click.option("--id", "names", metavar="COLUMN", help="Names of items and queries; by default row numbers.")
 @click.option("-o", "--output", type=options.PATH, metavar="OUT", help="A file; by default the standard output.")
 @options.columns
 @options.quiet
 def search() -> None:
     """Find the nearest ITEMS by the divergence of a MODEL.
 
-    A line for each neighbour: query, rank, id and divergence. MODEL is anything that has a divergence; one that has
-    items of its own (a saved index, a nearest-neighbour estimator) searches these if no ITEMS are given. Without
-    --queries every item is a query, and does not find itself. Rows are numbered from 0.
+    The output has a line for each neighbor: query, rank, id and divergence. MODEL is anything that has a divergence;
+    one that has items of its own (a saved index, a nearest-neighbor estimator) searches these if no ITEMS are given.
+    Without --queries every item is a query against all others. Rows are numbered from 0.
     """
 
 
@@ -178,8 +177,8 @@ def search() -> None:
 @options.data
 @click.option("-k", "--k", type=options.COUNT, required=True, help="Number of clusters.")
 @click.option("--target", metavar="COLUMN", help="Known classes, to compare the clusters with.")
-@click.option("--id", "names", metavar="COLUMN", help="What the rows are called; by default their numbers, from 0.")
-@click.option("--starts", type=options.COUNT, default=5, show_default=True, help="The best of so many is kept.")
+@click.option("--id", "names", metavar="COLUMN", help="Names of the rows; by default their numbers, from 0.")
+@click.option("--starts", type=options.COUNT, default=5, show_default=True, help="Starts, of which the best counts.")
 @click.option("-o", "--output", type=options.PATH, metavar="OUT", help="A CSV file; by default the standard output.")
 @click.option("--save", "saved", type=options.PATH, metavar="MODEL", help="Write the clusters as a model.")
 @options.columns
@@ -188,8 +187,8 @@ def search() -> None:
 def cluster() -> None:
     """Cluster the rows of DATA by the divergence of a MODEL.
 
-    A line for each row, with the number of its cluster, by k-means under the divergence. The sizes of the clusters, and
-    how they agree with a --target, go to the standard error.
+    The output has a line for each row, with the number of its cluster, by k-means under the divergence. The sizes of
+    the clusters, and their agreement with a --target, go to the standard error.
     """
 
 

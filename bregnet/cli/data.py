@@ -17,12 +17,12 @@ from bregnet._core.optional import require
 from bregnet.cli.options import STANDARD
 from bregnet.cli.output import tell
 
-TABLES, ARRAYS = (".csv", ".csv.gz", ".parquet", ".pq"), (".npz", ".npy")
+TABLES = (".csv", ".csv.gz", ".parquet", ".pq")
 
 
 @dataclass(frozen=True)
 class Data:
-    """What a file holds.
+    """The rows of a file.
 
     Attributes
     ----------
@@ -30,9 +30,9 @@ class Data:
         A frame keeps the names of the features.
     y : ndarray or None
     target : str
-        What y is called.
+        Name of y.
     labels : ndarray or None
-        What the rows are called.
+        Names of the rows.
     """
 
     X: Any
@@ -54,7 +54,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are features; all, unless some are named."""
+    """Which columns of a table are features; all by default."""
 
     features: tuple[str, ...] | None = None
     drop: tuple[str, ...] | None = None
@@ -70,7 +70,7 @@ class Columns:
 
 
 def needed_target(path: Path, target: str | None) -> str:
-    """What the target of a file is called: y, unless said otherwise, in an archive, and in others it must be said."""
+    """The name of the target: "y" by default in an archive, and required for other files."""
     kind = _kind(path)
     if target is None and kind != ".npz":
         what = "be a .npy file beside" if kind == ".npy" else "name a column of"
@@ -86,13 +86,13 @@ def read_rows(
     target: str | None = None,
     label: str | None = None,
 ) -> Data:
-    """Features of a file, and target and names of the rows where asked for.
+    """Read the features of a file and, if asked for, target and names of the rows.
 
     Parameters
     ----------
     path : Path
     names : list of str, default=None
-        Columns of a table that are the features; otherwise `columns` chooses among those that are left.
+        Columns of a table that are the features; otherwise `columns` chooses among the other columns.
     columns : Columns, default=None
     target, label : str, default=None
         A column of a table, an array of an archive, or an .npy file beside a matrix.
@@ -159,16 +159,17 @@ def _whole_columns(path: Path, names: tuple[str, ...]) -> np.ndarray:
 def _kind(path: Path) -> str:
     if path == STANDARD:
         return ".csv"
-    kind = next((kind for kind in (*TABLES, *ARRAYS) if path.name.lower().endswith(kind)), None)
+    kinds = (*TABLES, ".npz", ".npy")
+    kind = next((kind for kind in kinds if path.name.lower().endswith(kind)), None)
     if kind is None:
-        raise click.UsageError(f"DATA must end in {', '.join((*TABLES, *ARRAYS))}, got {str(path)!r}")
+        raise click.UsageError(f"DATA must end in {', '.join(kinds)}, got {str(path)!r}")
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     return kind
 
 
 def _table(path: Path, kind: str, labels: Sequence[str]) -> Any:
-    """A table; of a CSV file, columns that hold labels are words where numbers would not say the same."""
+    """A table; in a CSV file, columns of labels stay text where numbers would lose something, as of the code 007."""
     require(f"reading {path.name}", "pandas", extra="cli")
     import pandas as pd
 
@@ -190,7 +191,7 @@ def _table(path: Path, kind: str, labels: Sequence[str]) -> Any:
 
 
 def _without_row_numbers(table: Any) -> Any:
-    """Leave out the row numbers that pandas writes as a first column without a name: they are no feature."""
+    """Drop the first column if it is the index that pandas has written, without a name."""
     first = table.columns[0] if table.shape[1] else ""
     if first != "Unnamed: 0" or not np.array_equal(table[first].to_numpy(), np.arange(len(table))):
         return table
@@ -199,11 +200,11 @@ def _without_row_numbers(table: Any) -> Any:
 
 
 def _keep_words(table: Any, source: Any, labels: list[str]) -> None:
-    """Put back what was taken for numbers or for missing values: codes such as 007, and the words NA and None."""
+    """Restore text that was read as numbers or missing values: codes such as 007, and the words NA and None."""
     import pandas as pd
     from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
-    # numbers may be codes, and what is missing may be a word; other columns are what is written there
+    # integers may be codes, and missing values may be words; other columns were read as they are
     labels = [name for name in labels if is_integer_dtype(table[name].dtype) or table[name].isna().any()]
     if not labels:
         return

@@ -58,7 +58,7 @@ def run(name: str, report: Path, *, seed: int, as_json: bool, quiet: bool) -> No
 
 
 def _parts(name: str, seed: int) -> tuple[Data, Data, list[str]]:
-    """Rows to learn from, rows to score, with the classes in the same shares, and the names of the classes."""
+    """Rows to learn from, rows to score, stratified by class, and the names of the classes."""
     bunch = getattr(sklearn.datasets, f"load_{name}")(as_frame=True)
     read = Data(bunch.data, bunch.target.to_numpy(), "class")
     known, new = train_test_split(np.arange(len(read.X)), test_size=0.3, random_state=seed, stratify=read.y)
@@ -67,7 +67,7 @@ def _parts(name: str, seed: int) -> tuple[Data, Data, list[str]]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """These sets are small: on busy cores, threads that wait for each other take longer than one alone."""
+    """One thread: on small data and busy cores, threads that wait for each other take longer."""
     with threadpool_limits(1), single_threaded_torch:
         yield
 
@@ -81,7 +81,7 @@ def _linear(known: Data, seed: int) -> BregmanDivergence:
 
 
 def conclusion(shown: Mapping[str, Mapping[str, float]], n_rows: int) -> str:
-    """What the numbers say of the learned divergence, where it is ahead and where it is not."""
+    """In which measures the learned divergence is ahead, level or behind."""
     ways: dict[str, list[str]] = {"ahead": [], "level": [], "behind": []}
     for measure, own in shown["PBDL"].items():
         rival = max((name for name in shown if name != "PBDL"), key=lambda name: shown[name][measure])

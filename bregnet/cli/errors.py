@@ -1,4 +1,4 @@
-"""Errors as one line, with an exit code that says what kind they are."""
+"""Errors in one line, with exit codes by their kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 class Commands(click.Group):
-    """A group of commands, in the order they were added, that ends with one line where something fails.
+    """A group of commands, in the order they were added, that prints errors in one line.
 
     The exit codes are those of the program's help.
     """
@@ -46,7 +46,7 @@ def _say(what: str) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    """What happened; scikit-learn adds lines of advice, which are for programmers."""
+    """The first line of an error; scikit-learn adds lines of advice for programmers."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     lines = str(error).strip().splitlines()

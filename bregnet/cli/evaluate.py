@@ -10,6 +10,7 @@ from bregnet.cli.data import Columns, Data, needed_target
 from bregnet.cli.models import Model
 from bregnet.cli.output import check_outputs, table, tell, warnings_as_lines, write_json, write_report
 from bregnet.cli.scores import divergence_scores, headed, regression_scores, warn_of_nothing
+from bregnet.divergences.resolve import side_of
 
 
 def run(
@@ -41,8 +42,7 @@ def run(
     else:
         click.echo(table({name: headed(row, k) for name, row in scores.items()}))
     if report is not None:
-        subject = model.holds if model.index is not model.holds else model.divergence
-        write_report(report, subject, rows, others, title=f"{model.kind} on {data.name}", quiet=quiet)
+        write_report(report, model.holds, rows, others, title=f"{model.kind} on {data.name}", quiet=quiet)
 
 
 def _scores(model: Model, rows: Data, others: Data | None, *, k: int, seed: int) -> dict[str, dict[str, float]]:
@@ -51,4 +51,4 @@ def _scores(model: Model, rows: Data, others: Data | None, *, k: int, seed: int)
     found = model.needed_divergence("evaluate")
     warn_of_nothing(found, rows)
     name = f"divergence of {model.kind}" if hasattr(model.holds, "predict") else model.kind
-    return divergence_scores({name: found}, rows, others, k=k, seed=seed)
+    return divergence_scores({name: found}, rows, others, k=k, seed=seed, side=side_of(model.holds))

@@ -22,7 +22,7 @@ from bregnet.solver.checkpoints import Checkpoint
 
 
 def run(*, search_alpha: bool, cv: int | None, checkpoint: Path | None, resume: bool, **given: Any) -> None:
-    """Fit, write and say how it went."""
+    """Fit, write the model and print the result."""
     _check_usage({"search_alpha": search_alpha, "cv": cv, "checkpoint": checkpoint, **given}, resume)
     own = ("alpha", "n_pieces", "temperature", "tol", "max_iter", "standardize", "balanced")
     parameters = {name: value for name in own if (value := given.pop(name)) is not None}
@@ -105,7 +105,7 @@ def _read(job: Any) -> Data:
 
 
 def _unfitted(name: str, job: Any, *, verbose: int) -> Any:
-    """The estimator with the options that were given; others have its own defaults."""
+    """The estimator with the given options."""
     given = dict(job.parameters)
     if name != "pbdl" and "balanced" in given:
         raise click.UsageError(f"--balanced is for the learner pbdl, not for {name}")
@@ -135,13 +135,13 @@ def _intention(model: Any, job: Any, data: Data) -> str:
 
 
 def _parts(name: str, job: Any, read: Data) -> tuple[Data, Data | None]:
-    """Rows to fit, and rows that are kept out of it."""
+    """Rows to fit, and held-out rows."""
     if job.holdout is None:
         return read, None
     classes = read.y if name == "pbdl" else None
     rows = np.arange(len(read.X))
-    kept, out = train_test_split(rows, test_size=job.holdout, random_state=job.seed, stratify=classes)
-    return read.part(np.sort(kept)), read.part(np.sort(out))
+    inside, out = train_test_split(rows, test_size=job.holdout, random_state=job.seed, stratify=classes)
+    return read.part(np.sort(inside)), read.part(np.sort(out))
 
 
 def _fit(model: Any, read: Data, job: Any) -> None:

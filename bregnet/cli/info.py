@@ -29,7 +29,6 @@ def run(path: Path, *, as_json: bool) -> None:
 
 
 def _described(model: Model) -> dict[str, Any]:
-    """All that is known; what does not apply is left out."""
     obj, divergence = model.holds, model.divergence
     function = getattr(obj, "function_", obj) if divergence is None else divergence.generator
     fit = fit_with_result(obj)

@@ -1,4 +1,4 @@
-"""Models in files: what they can do, and rows for them."""
+"""Saved models, and rows of files for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import click
 from sklearn.base import BaseEstimator, is_regressor
 
 from bregnet.cli.data import Columns, Data, read_rows
-from bregnet.divergences import BregmanDivergence, Generator
+from bregnet.divergences import BregmanDivergence
+from bregnet.divergences.resolve import divergence_of
 from bregnet.io import load_with_header
 from bregnet.retrieval import BregmanIndex
 from bregnet.retrieval.folder import read_header
@@ -18,14 +19,14 @@ from bregnet.retrieval.folder import read_header
 
 @dataclass(frozen=True)
 class Model:
-    """What a file holds, an object of this library, or the folder of an index.
+    """An object that was read from a file, or from the folder of an index.
 
     Attributes
     ----------
     path : Path
     holds : object
     header : dict
-        What the file says about itself.
+        The header of the file.
     """
 
     path: Path
@@ -53,12 +54,10 @@ class Model:
     @property
     def divergence(self) -> BregmanDivergence | None:
         """Its divergence, where it has one."""
-        if isinstance(self.holds, BregmanDivergence):
-            return self.holds
-        if isinstance(self.holds, Generator):
-            return BregmanDivergence(self.holds)
-        found = getattr(self.holds, "divergence_", getattr(self.holds, "divergence", None))
-        return found if isinstance(found, BregmanDivergence) else None
+        try:
+            return divergence_of(self.holds)
+        except TypeError:
+            return None
 
     def needed_divergence(self, command: str) -> BregmanDivergence:
         """Its divergence, which it must have."""

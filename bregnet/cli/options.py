@@ -21,7 +21,7 @@ target = click.option("--target", metavar="COLUMN", help="Column of a table, arr
 seed = click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 quiet = click.option("--quiet", is_flag=True, help="Print results, warnings and errors only.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-report = click.option("--report", type=PATH, metavar="HTML", help="Write a report to look at, one file.")
+report = click.option("--report", type=PATH, metavar="HTML", help="Write a report, one HTML file.")
 
 
 def _names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...] | None:

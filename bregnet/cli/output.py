@@ -1,4 +1,4 @@
-"""Results to the standard output or to a file that is written whole or not at all; talk to the standard error."""
+"""Results go to the standard output or to a file, messages to the standard error."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 def tell(what: str, *, quiet: bool = False) -> None:
-    """Say something that is not a result."""
+    """Print a message, not a result."""
     if not quiet:
         click.echo(what, err=True)
 
 
 def shows_progress(*, quiet: bool) -> bool:
-    """Whether there is somebody to watch a progress bar."""
+    """Whether to show a progress bar: on a terminal."""
     return not quiet and sys.stderr.isatty()
 
 
 def check_outputs(*files: Path | None, stream: Path | None = None, report: Path | None = None) -> None:
-    """Say now, not after hours, that a file could not be written; `stream` may be the standard output."""
+    """Raise an error before the work if a file cannot be written; `stream` may be the standard output."""
     files = (*files, report)
     if report is not None:
         require("a report", "jinja2", "matplotlib", extra="report")
@@ -53,7 +53,7 @@ def check_outputs(*files: Path | None, stream: Path | None = None, report: Path 
 
 @contextmanager
 def writing(output: Path | None) -> Iterator[TextIO]:
-    """Where to write a result: a file, or the standard output where there is none or it is "-"."""
+    """A file to write to, or the standard output for None and "-"."""
     if output is None or output == STANDARD:
         yield sys.stdout
         sys.stdout.flush()
@@ -73,7 +73,7 @@ def write_csv(output: Path | None, head: Sequence[str], rows: Iterable[Sequence[
 def write_report(
     path: Path, estimator: Any, data: Data, known: Data | None, *, title: str, quiet: bool, **about: Any
 ) -> None:
-    """Write a report about rows, which are queries against others where these are given."""
+    """Write a report about rows, as queries against others if these are given."""
     others = {} if known is None else {"X_known": known.X, "y_known": known.y}
     with warnings_as_lines():
         report(estimator, data.X, data.y, path, **others, title=title, **about)
@@ -81,7 +81,7 @@ def write_report(
 
 
 def write_json(value: Any) -> None:
-    """Print JSON; numbers that it does not know become words."""
+    """Print JSON; numbers that are not finite become text."""
     plain = json.loads(json.dumps(value, default=str), parse_constant=lambda word: str(float(word)))
     click.echo(json.dumps(plain, indent=2))
 

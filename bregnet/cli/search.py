@@ -17,7 +17,7 @@ from bregnet.cli.models import Model
 from bregnet.cli.options import STANDARD
 from bregnet.cli.output import check_outputs, shows_progress, tell, writing
 from bregnet.retrieval import BregmanIndex
-from bregnet.retrieval.base import but_own
+from bregnet.retrieval.base import nearest_others
 
 
 def run(
@@ -33,7 +33,7 @@ def run(
     output: Path | None,
     quiet: bool,
 ) -> None:
-    """Search, and write the neighbours as CSV or as a line of JSON each."""
+    """Search, and write the neighbors as CSV or as a line of JSON each."""
     check_outputs(stream=output)
     model = Model.read(path)
     gallery = None if items is None else model.rows(items, columns, names=names)
@@ -56,7 +56,7 @@ def run(
             else:
                 lines.writerow(line)
     if output not in (None, STANDARD):
-        tell(f"{count} neighbours written to {output}", quiet=quiet)
+        tell(f"{count} neighbors written to {output}", quiet=quiet)
 
 
 def _index(model: Model, gallery: Data | None, queries: Path | None, side: str | None) -> BregmanIndex:
@@ -77,7 +77,7 @@ def _index(model: Model, gallery: Data | None, queries: Path | None, side: str |
 
 
 def _names(rows: Data | None) -> dict[int, Any]:
-    """What rows are called, by their numbers; nothing where they have no names."""
+    """Names of rows by their numbers; empty where they have none."""
     return {} if rows is None or rows.labels is None else dict(enumerate(rows.labels.tolist()))
 
 
@@ -92,18 +92,19 @@ def _count(k: int | None, there: int) -> int:
 def neighbours(
     index: BregmanIndex, queries: np.ndarray, k: int, *, alone: bool, quiet: bool, at_once: int = 4096
 ) -> Iterator[tuple[int, int, int, float]]:
-    """Query, rank, id and divergence, query by query; `at_once` queries are searched for at a time.
+    """Query, rank, id and divergence, query by query, with `at_once` queries in one search.
 
-    Where the queries are `alone`, they are the items too, and do not find themselves.
+    Where the queries are `alone`, they are the items too, and a query is not its own neighbor.
     """
     total = len(queries)
     with tqdm(total=total, desc="searching", unit=" queries", disable=not shows_progress(quiet=quiet)) as bar:
         for start in range(0, total, at_once):
             rows = np.arange(start, min(start + at_once, total))
-            divergences, ids = map(np.asarray, index.search(queries[rows], k + alone, progress=False))
             if alone:
-                others = but_own(ids, rows)
-                divergences, ids = (each[others].reshape(-1, k) for each in (divergences, ids))
+                found = nearest_others(index, queries[rows], k, rows, progress=False)
+            else:
+                found = index.search(queries[rows], k, progress=False)
+            divergences, ids = map(np.asarray, found)
             for query, near, values in zip(rows.tolist(), ids.tolist(), divergences.tolist(), strict=True):
                 for rank, (item, value) in enumerate(zip(near, values, strict=True), start=1):
                     yield query, rank, item, value

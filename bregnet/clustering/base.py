@@ -1,4 +1,4 @@
-"""What k-means and mixtures share as estimators: the divergence, the device, points in and arrays out."""
+"""What the estimators of clusters share: the divergence, the device, and checks of X."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bregnet.divergences.resolve import LearnedDivergenceMixin, fitted_divergenc
 
 
 class DivergenceClusterer(LearnedDivergenceMixin, BaseEstimator):
-    """An estimator with centres under a divergence; subclasses have the constructor parameters named here."""
+    """An estimator with centers under a divergence; subclasses have the constructor parameters named here."""
 
     divergence: Any
     device: str | torch.device
@@ -35,7 +35,7 @@ class DivergenceClusterer(LearnedDivergenceMixin, BaseEstimator):
         return features, arrays.to_torch("X", features).to(check.resolve_device(self.device))
 
     def _learn(self, features: np.ndarray, y: Any) -> None:
-        """Set the divergence, from y where it is to be learned."""
+        """Set the divergence, which a learner learns from y."""
         self.divergence_, self.learner_ = fitted_divergence(self.divergence, features, to_numpy(y, "y"))
         self._learned_from = self._description()
 
@@ -52,7 +52,7 @@ class DivergenceClusterer(LearnedDivergenceMixin, BaseEstimator):
             raise ValueError(f"divergence must stay what it was at the first fit, {before!r}, got {given!r}; fit anew")
 
     def _new_points(self, X: Array) -> tuple[BregmanDivergence, Tensor, Tensor]:
-        """The divergence, X and the centres, in one place: where X is if it is a tensor."""
+        """The divergence, X and the centers on one device, that of X if it is a tensor."""
         check_is_fitted(self, self._centres_name)
         if isinstance(X, Tensor):
             points = arrays.points("X", X, self.n_features_in_, None, None)

@@ -1,4 +1,4 @@
-"""Weighted points, seen from their mean, for divergences from a few centres that move."""
+"""Weighted points relative to their mean, for divergences from a few centers that move."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import CACHE, batches, blocks, cache, rows_at_once
 from bregnet.divergences import Generator
-from bregnet.divergences.generators import BATCH_ELEMENTS, GPU_BATCH_ELEMENTS
 
 
 class CentredPoints:
-    """Points with weights, and what of their divergences D(x, c) does not depend on the centres c.
+    """Points with weights, and what of their divergences D(x, c) does not depend on the centers c.
 
-    D stays the same when an affine function is added to f. Seen from the mean o of the points,
+    D does not change when an affine function is added to f. With the mean o of the points as origin,
 
         D(x, c) = D(x, o) - (slope_c . (x - o) - D(o, c)),   slope_c = grad f(c) - grad f(o),
 
-    so D(x, o) is computed once, centres cost a matrix product, and few digits are lost to where the points lie: those
-    of x - o and grad f. Where the product is so much larger than D(x, o) that more would be lost, as with points of
-    very different sizes under Itakura-Saito, `nearest` computes D(x, c) on its own.
+    so D(x, o) is computed once, centers cost a matrix product, and few digits are lost when the points are far from 0.
+    Where the product is so much larger than D(x, o) that many would be lost, as with points of very different sizes
+    under Itakura-Saito, `nearest` computes D(x, c) directly.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ class CentredPoints:
     weights : Tensor of shape (n,), default=None
         At least 0, with a positive sum; 1 by default.
     origin : Tensor of shape (d,), default=None
-        Where to look from; the mean by default.
+        The origin o; the mean by default.
     unit : float, default=1.0
-        What the weights are multiples of.
+        The weights are multiples of this number.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class CentredPoints:
         return len(self.x)
 
     def as_centres(self, rows: Tensor) -> Tensor:
-        """Points of these numbers, moved to where the tangent of f exists, (m, d)."""
+        """The points in these rows, moved to where the tangent of f exists, (m, d)."""
         return self.generator._interior(self.x[rows])
 
     def shares(self) -> Tensor:
@@ -90,15 +90,13 @@ class CentredPoints:
     def sums(self, labels: Tensor, n_centres: int) -> Tensor:
         """Weighted sums of the points of each label, (k, d), in double precision."""
         sums = torch.zeros(n_centres, self.x.shape[1], dtype=torch.float64, device=self.x.device)
-        step = max(1, BATCH_ELEMENTS // self.x.shape[1])
-        for start in range(0, len(self), step):  # of x, not of x - o: these means stay in the domain of f
-            rows = slice(start, start + step)
+        for rows in blocks(*self.x.shape, budget=CACHE):  # of x, not of x - o: these means stay in the domain of f
             x = self.x[rows] if self.weights is None else self.x[rows] * self.weights[rows, None]
             sums.index_add_(0, labels[rows], x.double())
         return sums
 
     def means(self, labels: Tensor, centres: Tensor) -> Tensor:
-        """Weighted means of the points of each label, (k, d); the centre itself where there are none."""
+        """Weighted means of the points of each label, (k, d); the center itself where there are none."""
         counts = self.counts(labels, len(centres))[:, None]
         means = self.generator._interior((self.sums(labels, len(centres)) / counts).to(centres.dtype))
         return torch.where(counts > 0, means, centres)
@@ -109,7 +107,7 @@ class CentredPoints:
 
     @property
     def rounding(self) -> float:
-        """Divergences up to here may be rounding."""
+        """Divergences up to this size may be rounding errors."""
         return 100 * torch.finfo(self.x.dtype).eps * self.values.max().item()
 
     def variance(self) -> float:
@@ -134,17 +132,17 @@ class CentredPoints:
 
     @cached_property
     def order(self) -> Tensor:
-        """Row numbers in an order that depends on the points alone, (n,): shuffled or repeated rows draw the same."""
+        """Row numbers in an order that depends on the points alone, (n,), so that shuffled rows give the same draws."""
         slant = torch.sin(torch.arange(1.0, self.x.shape[1] + 1, device=self.x.device)).to(self.shifted)
         return (self.shifted @ slant).argsort()
 
     def from_one(self, x: Tensor, centre: Tensor) -> Tensor:
-        """D(x, c) for the rows of x and one centre (d,), with all its digits."""
+        """D(x, c) for the rows of x and one center (d,), to full precision."""
         parts = x.split(self.generator._batch_size(x))
         return torch.cat([self.generator._from_one(rows, centre[None]) for rows in parts])
 
     def tangents(self, centres: Tensor) -> tuple[Tensor, Tensor]:
-        """The tangent planes at the centres seen from o: slopes (k, d) and how far below f(o) they pass, (k,)."""
+        """Tangent planes at the centers relative to that at o: slopes (k, d), and depths D(o, c) at o, (k,)."""
         step = self.generator._batch_size(centres)
         parts = centres.split(step)  # the same parts for both: a tie between pieces then goes to the same one
         slopes = torch.cat([self.generator._gradients(c) for c in parts]) - self._slope
@@ -152,30 +150,27 @@ class CentredPoints:
         return slopes, below
 
     def heights(self, slopes: Tensor, below: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Some rows at a time, the values (rows, k) of tangent planes, so that D(x, c) is `values` less these.
+        """Blocks of the values (rows, k) of tangent planes; D(x, c) is `values` minus these.
 
-        The block is overwritten by the next one.
+        A block is overwritten by the next one.
         """
-        n_centres, n_features = slopes.shape
-        elements = BATCH_ELEMENTS if self.x.device.type == "cpu" else GPU_BATCH_ELEMENTS
-        step = max(1, elements // max(n_centres, n_features))
-        room = self.x.new_empty(min(step, len(self)), n_centres)
-        for start in range(0, len(self), step):
-            rows = slice(start, min(start + step, len(self)))
+        step = rows_at_once(max(slopes.shape), budget=cache(self.x.device))
+        room = self.x.new_empty(min(step, len(self)), len(slopes))
+        for rows in batches(len(self), step):
             yield rows, torch.addmm(-below, self.shifted[rows], slopes.T, out=room[: rows.stop - rows.start])
 
     def divergences(self, centres: Tensor) -> Tensor:
-        """D(x, c) for all points and centres, (n, k)."""
+        """D(x, c) for all points and centers, (n, k)."""
         out = self.x.new_empty(len(self), len(centres))
         for rows, block in self.heights(*self.tangents(centres)):
             torch.sub(self.values[rows, None], block, out=out[rows])
         return out.clamp_min_(0)
 
     def nearest(self, centres: Tensor) -> tuple[Tensor, Tensor]:
-        """Number of the centre nearest to each point and D(x, c) from it, both (n,).
+        """Number of the center nearest to each point and D(x, c) from it, both (n,).
 
-        Centres with the same tangent plane, as on one piece of a max-affine function, are told apart by the squared
-        Euclidean distance: means minimise that too, so it does not disturb the descent.
+        Between centers with the same tangent plane, as on one piece of a max-affine function, the squared Euclidean
+        distance decides. Means minimize that too, so the objective still decreases.
         """
         slopes, below = self.tangents(centres)
         labels = torch.empty(len(self), dtype=torch.int64, device=self.x.device)
@@ -190,14 +185,14 @@ class CentredPoints:
         return labels, gaps
 
     def _recover(self, labels: Tensor, gaps: Tensor, centres: Tensor, slopes: Tensor, below: Tensor) -> None:
-        """Compute D(x, c) on its own where the product slope . (x - o) is so large that rounding may decide."""
+        """Compute D(x, c) directly where the product slope . (x - o) is so large that rounding may decide."""
         eps = torch.finfo(self.x.dtype).eps
         steepness = torch.linalg.vector_norm(slopes, dim=1, dtype=torch.float64)  # (k,)
         if eps * steepness.max().item() <= math.sqrt(eps) * self._least_rise:
             return
         least = math.sqrt(eps) * self.values.double()
         suspects = (eps * self.reach * steepness.max() > least).nonzero()[:, 0]
-        for rows in suspects.split(max(1, BATCH_ELEMENTS // max(centres.shape))):
+        for rows in suspects.split(rows_at_once(max(centres.shape), budget=CACHE)):
             errors = eps * self.reach[rows, None] * steepness  # (rows, k)
             rough = self.values[rows, None] - torch.addmm(-below, self.shifted[rows], slopes.T)
             may_win = rough - errors <= (rough + errors).amin(1, keepdim=True)
@@ -207,7 +202,7 @@ class CentredPoints:
                 gaps[lost], labels[lost] = exact.min(1)
 
     def _separate(self, labels: Tensor, centres: Tensor, slopes: Tensor) -> None:
-        """Among centres that share a slope, give points to the one of the least squared Euclidean distance."""
+        """Among centers that share a slope, assign points by squared Euclidean distance."""
         _, plane = torch.unique(slopes, dim=0, return_inverse=True)
         sizes = torch.bincount(plane)
         of_points = plane[labels]
@@ -222,13 +217,12 @@ class CentredPoints:
 
 
 def _may_repeat(rows: Tensor) -> bool:
-    """False where no two rows are equal, by sums of their bits, which no rounding spoils."""
+    """False where no two rows are equal, by sums of their bits, which are exact."""
     bits = rows.contiguous().view(torch.int64 if rows.dtype == torch.float64 else torch.int32).sum(1)
     return len(torch.unique(bits)) < len(rows)
 
 
 def _largest(block: Tensor, values: Tensor, places: Tensor) -> None:
-    """Write the largest entry of each row and its place."""
     if block.device.type == "cpu" and block.shape[1] >= 32:  # numpy is faster from so many columns
         np.argmax(block.numpy(), axis=1, out=places.numpy())
         torch.gather(block, 1, places[:, None], out=values[:, None])

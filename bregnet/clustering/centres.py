@@ -1,8 +1,8 @@
-"""Centres of points under a divergence: nearest centres, seeds, and Lloyd's iteration.
+"""Centers of points under a divergence: nearest centers, seeds, and Lloyd's iteration.
 
-The weighted mean is the best centre under every Bregman divergence (Banerjee et al., 2005), so k-means needs no more
-of a divergence than the nearest centre of a point: the one whose tangent plane is highest there. Where f has no
-tangent at a mean, as Kullback-Leibler at 0, the centre is the nearest point that has one.
+The weighted mean is the best center under every Bregman divergence (Banerjee et al., 2005), so k-means needs no more
+of a divergence than the nearest center of a point: the one whose tangent plane is highest there. Where f has no
+tangent at a mean, as Kullback-Leibler at 0, the center is the nearest point that has one.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from torch import Tensor
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
+from bregnet._core.chunks import CACHE, rows_at_once
 from bregnet.clustering.centred_points import CentredPoints
 from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean
-
-PART_ELEMENTS = 1 << 20  # of points at a time, where nothing of them is kept
 
 
 @dataclass(frozen=True)
@@ -30,9 +29,9 @@ class Clusters:
     ----------
     centres : Tensor of shape (n_clusters, n_features)
     labels : Tensor of shape (n_points,)
-        Number of the centre nearest to each point.
+        Number of the center nearest to each point.
     inertia : float
-        Weighted sum of the divergences D(x, c) of the points from their centres.
+        Weighted sum of the divergences D(x, c) of the points from their centers.
     n_iter : int
     history : tuple of float
         That sum at the seeds and after each iteration; it never increases.
@@ -47,7 +46,7 @@ class Clusters:
 
 @torch.no_grad()
 def nearest_centres(divergence: BregmanDivergence, X: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """The centre c nearest to each row x of X, by D(x, c).
+    """The center c nearest to each row x of X, by D(x, c).
 
     Parameters
     ----------
@@ -58,7 +57,7 @@ def nearest_centres(divergence: BregmanDivergence, X: Tensor, centres: Tensor) -
     Returns
     -------
     labels : Tensor of shape (n_points,)
-        Number of the centre; of centres with the same tangent plane the one of least squared Euclidean distance.
+        Number of the center; of centers with the same tangent plane the one of least squared Euclidean distance.
     divergences : Tensor of shape (n_points,)
         D(x, c).
 
@@ -75,7 +74,7 @@ def nearest_centres(divergence: BregmanDivergence, X: Tensor, centres: Tensor) -
 
 def _nearest(generator: Generator, x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     origin = centres.mean(0)
-    parts = x.split(max(1, PART_ELEMENTS // x.shape[1]))
+    parts = x.split(rows_at_once(x.shape[1], budget=4 * CACHE))  # what is computed for each part is forgotten
     labels, divergences = zip(
         *(CentredPoints(generator, part, None, origin).nearest(centres) for part in parts), strict=True
     )
@@ -94,7 +93,7 @@ def lloyd(
     tol: float = 1e-4,
     init: str | Tensor = "k-means++",
 ) -> Clusters:
-    """Clusters by Lloyd's iteration: points go to the nearest centre, centres to the mean of their points.
+    """Clusters by Lloyd's iteration: points go to the nearest center, centers to the mean of their points.
 
     Parameters
     ----------
@@ -107,7 +106,7 @@ def lloyd(
         Weight of each point, at least 0.
     max_iter : int, default=300
     tol : float, default=1e-4
-        Stop when the squared shift of all centres together is at most this share of the features' mean variance.
+        Stop when the squared shift of all centers together is at most this share of the features' mean variance.
     init : {"k-means++", "random"} or Tensor of shape (n_clusters, n_features), default="k-means++"
 
     Returns
@@ -136,7 +135,7 @@ def lloyd(
         labels_after, gaps = points.nearest(moved)
         objective = points.total(gaps)
         if objective > history[-1]:
-            break  # by rounding: what came before is as good as it gets
+            break  # by rounding: the last step found nothing better
         shift = (moved - centres).square().sum().item()
         settled = torch.equal(labels_after, labels)
         centres, labels = moved, labels_after
@@ -180,9 +179,10 @@ def check_count(points: CentredPoints, n_clusters: int) -> None:
 
 
 def fill_empty(points: CentredPoints, labels: Tensor, gaps: Tensor, n_clusters: int) -> Tensor:
-    """Labels with the points of the largest weighted divergence alone in clusters that were empty.
+    """Labels after each empty cluster was given the point of the largest weighted divergence.
 
-    A point leaves only where others stay, and where its divergence is more than rounding: the objective falls.
+    A point is moved only where others stay in its cluster and its divergence is more than rounding, so that the
+    objective decreases.
     """
     sizes = points.counts(labels, n_clusters)
     empty = (sizes == 0).nonzero()[:, 0].tolist()
@@ -205,7 +205,7 @@ def fill_empty(points: CentredPoints, labels: Tensor, gaps: Tensor, n_clusters: 
 def seeds(
     points: CentredPoints, n_clusters: int, init: str | Tensor, seed: np.random.RandomState, *, name: str = "init"
 ) -> Tensor:
-    """Centres to start from, (n_clusters, d); `name` is that of the argument."""
+    """Centers to start from, (n_clusters, d); `name` is that of the argument."""
     if isinstance(init, Tensor):
         centres = points.generator._points(name, init, n_features=points.x.shape[1]).to(points.x)
         if len(centres) != n_clusters:
@@ -217,7 +217,7 @@ def seeds(
         return points.as_centres(torch.as_tensor(rows, device=points.x.device))
     if init == "k-means++":
         return plus_plus(points, n_clusters, seed)
-    raise ValueError(f"{name} must be 'k-means++', 'random' or an array of centres, got {init!r}")
+    raise ValueError(f"{name} must be 'k-means++', 'random' or an array of centers, got {init!r}")
 
 
 def plus_plus(points: CentredPoints, n_clusters: int, seed: np.random.RandomState) -> Tensor:
@@ -236,9 +236,10 @@ def plus_plus(points: CentredPoints, n_clusters: int, seed: np.random.RandomStat
 
 
 def farther(points: CentredPoints, closest: Tensor, count: int, seed: np.random.RandomState) -> Tensor:
-    """Numbers of points to be seeds beside others, from which all points are `closest` (n,); fewer if these are 0.
+    """Row numbers of `count` more seeds; `closest` (n,) are the divergences from the nearest seed so far.
 
-    Of a few points drawn in proportion to their weighted divergence, the one that lowers its sum most is taken.
+    Of a few points drawn in proportion to their weighted divergence, the one that reduces the sum most is taken. There
+    are fewer where all divergences are 0.
     """
     n_trials = 2 + int(np.log(count + 1))
     chosen: list[Tensor] = []
@@ -255,7 +256,7 @@ def farther(points: CentredPoints, closest: Tensor, count: int, seed: np.random.
 
 
 def _draw(points: CentredPoints, mass: Tensor, count: int, seed: np.random.RandomState) -> Tensor:
-    """Numbers of points drawn in proportion to `mass` (n,), whatever the order of the rows."""
+    """Row numbers drawn in proportion to `mass` (n,), independent of the order of the rows."""
     reached = mass[points.order].double().cumsum(0)
     thresholds = torch.as_tensor(seed.random_sample(count), device=mass.device) * reached[-1]
     last = mass[points.order].nonzero()[-1, 0]  # a threshold may round up to the total

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import CACHE, blocks
 from bregnet.clustering.centred_points import CentredPoints
-from bregnet.divergences.generators import BATCH_ELEMENTS
 
 
 @dataclass(frozen=True)
@@ -24,24 +24,24 @@ class Components:
 
 @dataclass(frozen=True)
 class Shares:
-    """What an M-step needs to know of the shares r_ik that components have in points."""
+    """Sums over the responsibilities r_ik of components for points, as the M-step needs them."""
 
     weights: Tensor  # sum_i r_ik, (k,)
     sums: Tensor  # sum_i r_ik x_i, (k, d)
     values: Tensor  # sum_i r_ik D(x_i, o), (k,)
-    blocks: Callable[[], Iterator[tuple[slice, Tensor]]]  # some rows at a time, the r_ik themselves, (rows, k)
+    blocks: Callable[[], Iterator[tuple[slice, Tensor]]]  # blocks of the r_ik themselves, (rows, k)
 
 
 @dataclass(frozen=True)
 class Concentration:
-    """The rule for beta: fixed, or the likeliest up to a largest one, for each component or for all."""
+    """The rule for beta: fixed, or of maximum likelihood below a bound, for each component or for all."""
 
     tied: bool
     fixed: float | None
     largest: float
 
     def likeliest(self, shares: Shares, spread: Tensor, n_features: int, before: Tensor) -> Tensor:
-        """The beta that maximises (d / 2) N_k log beta - beta S_k, S_k the `spread`, below `largest`.
+        """The beta that maximizes (d / 2) N_k log beta - beta S_k, S_k the `spread`, below `largest`.
 
         The maximum is (d / 2) N_k / S_k; since the function is concave, a bound on beta just clips it.
         """
@@ -55,7 +55,7 @@ class Concentration:
 
 
 def log_densities(points: CentredPoints, mixture: Components) -> Iterator[tuple[slice, Tensor]]:
-    """Some rows at a time, log(pi_k p_k(x)), (rows, k)."""
+    """Blocks of log(pi_k p_k(x)), (rows, k)."""
     beta = mixture.concentrations
     constants = mixture.weights.log() + points.x.shape[1] / 2 * (beta / math.pi).log()
     for rows, heights in points.heights(*points.tangents(mixture.means)):
@@ -64,7 +64,7 @@ def log_densities(points: CentredPoints, mixture: Components) -> Iterator[tuple[
 
 
 def expect(points: CentredPoints, mixture: Components) -> tuple[float, Shares]:
-    """The E-step: the mean log-likelihood, and the shares of the components."""
+    """The E-step: the mean log-likelihood, and sums over the responsibilities."""
     weights, values = (torch.zeros_like(mixture.weights, dtype=torch.float64) for _ in range(2))
     sums = torch.zeros_like(mixture.means, dtype=torch.float64)
     total = 0.0
@@ -82,22 +82,20 @@ def expect(points: CentredPoints, mixture: Components) -> tuple[float, Shares]:
 
 
 def _level_and_shares(logs: Tensor) -> tuple[Tensor, Tensor]:
-    """log p(x), (rows, 1), and the shares in double precision, (rows, k)."""
+    """log p(x), (rows, 1), and the responsibilities in double precision, (rows, k)."""
     level = torch.logsumexp(logs, dim=1, keepdim=True)
     return level, (logs - level).double().exp_()
 
 
 def hard_shares(points: CentredPoints, labels: Tensor, n_components: int) -> Shares:
-    """Each point's share is 1 in the component of its label."""
+    """Responsibilities of 1 for the component of the label, and 0 for others."""
 
-    def blocks() -> Iterator[tuple[slice, Tensor]]:
-        step = max(1, BATCH_ELEMENTS // n_components)
-        for start in range(0, len(points), step):
-            rows = slice(start, start + step)
+    def again() -> Iterator[tuple[slice, Tensor]]:
+        for rows in blocks(len(points), n_components, budget=CACHE):
             yield rows, torch.nn.functional.one_hot(labels[rows], n_components).double()
 
     values = torch.bincount(labels, points.values.double(), minlength=n_components)
-    return Shares(points.counts(labels, n_components), points.sums(labels, n_components), values, blocks)
+    return Shares(points.counts(labels, n_components), points.sums(labels, n_components), values, again)
 
 
 def maximise(points: CentredPoints, shares: Shares, rule: Concentration, before: Components) -> Components:
@@ -107,7 +105,7 @@ def maximise(points: CentredPoints, shares: Shares, rule: Concentration, before:
     means = points.generator._interior(means)
     spread = shares.values - shares.weights * points.from_one(means, points.origin).double()
     lost = spread < math.sqrt(torch.finfo(points.x.dtype).eps) * shares.values
-    if rule.fixed is None and lost.any():  # the difference has no digits left
+    if rule.fixed is None and lost.any():  # the difference has lost its digits
         spread = torch.where(lost, _spread(points, shares, means, lost.nonzero()[:, 0].tolist()), spread)
     concentrations = rule.likeliest(shares, spread, means.shape[1], before.concentrations)
     weights = shares.weights / shares.weights.sum()
@@ -115,7 +113,7 @@ def maximise(points: CentredPoints, shares: Shares, rule: Concentration, before:
 
 
 def _spread(points: CentredPoints, shares: Shares, means: Tensor, components: list[int]) -> Tensor:
-    """sum_i r_ik D(x_i, mu_k) as it stands for some components, (k,), 0 for the others."""
+    """sum_i r_ik D(x_i, mu_k), term by term, for some components, (k,), 0 for the others."""
     out = torch.zeros_like(shares.weights)
     for rows, block in shares.blocks():
         for k in components:
@@ -127,7 +125,7 @@ def _spread(points: CentredPoints, shares: Shares, means: Tensor, components: li
 
 @dataclass(frozen=True)
 class EMFit:
-    """What a run of EM found; the last of the bounds is that of the components."""
+    """The result of a run of EM; the last of the bounds is that of the components."""
 
     components: Components
     lower_bounds: tuple[float, ...]
@@ -144,7 +142,7 @@ def em(points: CentredPoints, start: Components, rule: Concentration, max_iter: 
         after = maximise(points, shares, rule, current)
         bound, shares_after = expect(points, after)
         drop = bounds[-1] - bound
-        if drop > 0:  # what came before is as good as it gets
+        if drop > 0:  # the last step found nothing better
             rounding = _rounding(points, shares, current, bounds[-1]) + _rounding(points, shares_after, after, bound)
             status = f"stopped since the mean log-likelihood fell by {drop:g}, where rounding explains {rounding:g}"
             return EMFit(current, tuple(bounds), drop <= rounding, f"{status}; scale X, or use double precision")
@@ -156,7 +154,7 @@ def em(points: CentredPoints, start: Components, rule: Concentration, max_iter: 
 
 
 def _rounding(points: CentredPoints, shares: Shares, mixture: Components, bound: float) -> float:
-    """How far the mean log-likelihood may be off: the size of what cancels in beta D(x, mu), in units of rounding."""
+    """The rounding error of the mean log-likelihood, from the size of the terms that cancel in beta D(x, mu)."""
     slopes, below = points.tangents(mixture.means)
     steepness = torch.linalg.vector_norm(slopes, dim=1, dtype=torch.float64) + points.steepness
     reach = sum(points.reach[rows] @ block for rows, block in shares.blocks())  # (k,)

@@ -26,10 +26,10 @@ from bregnet.clustering.minibatch import RunningMeans, mini_batch
 class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, DivergenceClusterer):
     """k-means under a Bregman divergence.
 
-    Minimises ``sum_i w_i D(x_i, c_label(i))`` over centres and labels by Lloyd's iteration: the mean is the best
-    centre of its points under every Bregman divergence. With ``divergence="sqeuclidean"`` this is k-means as in
-    scikit-learn. Histograms may have zeros under "kl": a bin that is empty in a whole cluster is as good as empty in
-    its centre, and points that have it are then very far. "itakura-saito" needs positive X.
+    Minimizes ``sum_i w_i D(x_i, c_label(i))`` over centers and labels by Lloyd's iteration: the mean is the best
+    center of its points under every Bregman divergence. With ``divergence="sqeuclidean"`` this is k-means as in
+    scikit-learn. Histograms may have zeros under "kl": a bin that is empty in a whole cluster is tiny but positive in
+    its center, which is then very far from points with mass in that bin. "itakura-saito" needs positive X.
 
     Parameters
     ----------
@@ -38,38 +38,38 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         A divergence, its name as in :func:`bregnet.divergence`, its generator, or a learner such as
         :class:`bregnet.PBDL`, of which `fit` fits a clone to X and y.
     init : {"k-means++", "random"}, callable or array of shape (n_clusters, n_features), default="k-means++"
-        Where the centres start: at points far from each other by D, at random points, at what
-        ``init(X, n_clusters, random_state=...)`` returns, or at the rows of an array.
+        Initial centers: points far from each other by D, random points, what ``init(X, n_clusters, random_state=...)``
+        returns, or the rows of an array.
     n_init : int or "auto", default="auto"
-        Starts, of which the one of least inertia is kept. "auto" is 1 for "k-means++" and 10 for "random" and
-        callables; an array is started from once.
+        Number of starts; the result of least inertia is returned. "auto" is 1 for "k-means++" and 10 for "random" and
+        callables. With an array there is one start.
     max_iter : int, default=300
         Iterations at most.
     tol : float, default=1e-4
-        The iteration stops when the squared shift of all centres together is at most this share of the mean variance
+        The iteration stops when the squared shift of all centers together is at most this share of the mean variance
         of the features. Not used with batches.
     batch_size : int, default=None
-        Points of a mini-batch, for large sets: centres are then running means of random batches, until the smoothed
-        objective has not fallen for ten of them, and up to ten iterations over all points follow. `max_iter` counts
-        passes.
+        Points of a mini-batch, for large sets. Centers are then running means of random batches, until the smoothed
+        objective has not decreased for ten of them, and up to ten iterations over all points follow. `max_iter` counts
+        passes over the points.
     verbose : int, default=0
         1 prints a line for each start.
     device : str or torch.device, default="auto"
         Where to compute; "auto" takes CUDA when there is one.
     random_state : int, RandomState or None, default=None
-        Seed of the centres and the batches.
+        Seed of the centers and the batches.
 
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
     labels_ : ndarray of shape (n_samples,)
-        Number of the nearest centre; of centres on the same piece of a max-affine function, that of the least squared
-        Euclidean distance.
+        Number of the nearest center; between centers on the same piece of a max-affine function the squared Euclidean
+        distance decides.
     inertia_ : float
-        Weighted sum of the divergences of the points from their centres.
+        Weighted sum of the divergences of the points from their centers.
     history_ : tuple of float
         The objective at the start and after each iteration, which never increases; with batches, the smoothed mean
-        divergence of each.
+        divergence after each of them.
     n_iter_ : int
     divergence_ : BregmanDivergence
     learner_ : estimator or None
@@ -125,7 +125,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         ----------
         X : array of shape (n_samples, n_features)
         y : array of shape (n_samples,), default=None
-            What a learner learns the divergence from, such as class labels; not used otherwise.
+            Labels from which a learner learns the divergence; not used otherwise.
         sample_weight : array of shape (n_samples,), default=None
             Weight of each row in the means and in the inertia, at least 0; 1 by default.
 
@@ -159,7 +159,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         return self
 
     def _best_of(self, runs: int, points: Tensor, weights: Array | None, seed: np.random.RandomState) -> Clusters:
-        """The clusters of least inertia of some starts."""
+        """The clusters of least inertia of several starts."""
         clusters = lloyd if self.batch_size is None else partial(mini_batch, batch_size=self.batch_size)
         settings: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "weights": weights, "seed": seed}
         divergence = self.divergence_.to(points.device)
@@ -191,7 +191,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         return n_init if drawn else 1
 
     def _start(self, points: Tensor, seed: np.random.RandomState) -> str | Tensor:
-        """Where a run starts: a method of `seeds`, or centres."""
+        """Where a run starts: a method of `seeds`, or centers."""
         if isinstance(self.init, str):
             return self.init
         given = self.init
@@ -202,14 +202,14 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     @torch.no_grad()
     @check.all_or_nothing
     def partial_fit(self, X: Array, y: Array | None = None, sample_weight: Array | None = None) -> BregmanKMeans:
-        """Move the centres towards a batch; the first batch places them, unless :meth:`fit` has.
+        """Update the centers by a batch; the first batch initializes them, unless :meth:`fit` has.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
-            At least `n_clusters` rows where it places the centres.
+            At least `n_clusters` rows where it initializes the centers.
         y : array of shape (n_samples,), default=None
-            What a learner learns the divergence from, at the first batch only.
+            Labels from which a learner learns the divergence, at the first batch only.
         sample_weight : array of shape (n_samples,), default=None
             Weight of each row.
 
@@ -217,7 +217,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         -------
         self : BregmanKMeans
             `labels_` and `inertia_` are those of the batch, `history_` the mean divergences of the batches since
-            :meth:`fit`, each before it moved the centres.
+            :meth:`fit`, each before its update of the centers.
 
         Examples
         --------
@@ -254,7 +254,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         return self
 
     def predict(self, X: Array) -> Array:
-        """Number of the nearest centre by D(x, c) for each row of X.
+        """Number of the nearest center by D(x, c) for each row of X.
 
         Parameters
         ----------
@@ -288,7 +288,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         return torch.as_tensor(labels, device=X.device) if isinstance(X, Tensor) else labels
 
     def transform(self, X: Array) -> Array:
-        """Divergences D(x, c) of the rows of X from all centres.
+        """Divergences D(x, c) of the rows of X from all centers.
 
         Parameters
         ----------
@@ -310,7 +310,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         return arrays.like(torch.as_tensor(divergence.pairwise(points, centres)), X)
 
     def score(self, X: Array, y: Array | None = None, sample_weight: Array | None = None) -> float:
-        """Minus the weighted sum of the divergences of the rows of X from their nearest centres.
+        """Minus the weighted sum of the divergences of the rows of X from their nearest centers.
 
         Parameters
         ----------

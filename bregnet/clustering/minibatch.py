@@ -1,6 +1,6 @@
-"""Mini-batch k-means: running means of batches, for points too many to go through again and again.
+"""Mini-batch k-means: running means of batches, for very many points.
 
-A running mean moves towards the batch's mean in proportion to the weights: the best centre of all points seen with
+A running mean moves towards the batch's mean in proportion to the weights: the best center of all points seen with
 its label, under every Bregman divergence.
 """
 
@@ -21,20 +21,20 @@ from bregnet.divergences import BregmanDivergence
 
 @dataclass
 class RunningMeans:
-    """Centres that batches move."""
+    """Centers that are updated by batches."""
 
     centres: Tensor  # (k, d)
-    weights: Tensor  # of the points that each centre has seen, (k,)
+    weights: Tensor  # of the points that each center has seen, (k,)
     n_since_placed: int = 0
-    history: list[float] = field(default_factory=list)  # mean divergence of each batch before it moved the centres
+    history: list[float] = field(default_factory=list)  # mean divergence of each batch before it moved the centers
 
     @classmethod
     def starting_at(cls, centres: Tensor) -> RunningMeans:
-        """Centres that have seen nothing yet."""
+        """Centers before the first batch."""
         return cls(centres, torch.zeros(len(centres), dtype=torch.float64, device=centres.device))
 
     def absorb(self, batch: CentredPoints, seed: np.random.RandomState) -> float:
-        """Move the centres towards the batch; returns its weighted mean divergence from where they were."""
+        """Update the centers by a batch; returns its weighted mean divergence from them before the update."""
         labels, gaps = batch.nearest(self.centres)
         added = batch.unit * batch.counts(labels, len(self.centres))
         share = (added / (self.weights + added).clamp_min(torch.finfo(torch.float64).tiny))[:, None]
@@ -45,13 +45,13 @@ class RunningMeans:
         self.weights = self.weights + added
         self.n_since_placed += len(batch)
         if self.n_since_placed >= 10 * len(self.centres) or not self.weights.all():
-            self._place_anew(batch, gaps, seed)
+            self._reassign(batch, gaps, seed)
             self.n_since_placed = 0
         self.history.append(float(batch.shares() @ gaps.double()))
         return self.history[-1]
 
-    def _place_anew(self, batch: CentredPoints, gaps: Tensor, seed: np.random.RandomState) -> None:
-        """Move centres of little weight to points of the batch, far from the centres and from each other."""
+    def _reassign(self, batch: CentredPoints, gaps: Tensor, seed: np.random.RandomState) -> None:
+        """Move centers of little weight to points of the batch, far from the centers and from each other."""
         light = self.weights < 0.01 * self.weights.max()
         moving = light.nonzero()[:, 0][: len(batch) // 2]
         rows = farther(batch, gaps, len(moving), seed)
@@ -78,7 +78,7 @@ def mini_batch(
     It stops when the smoothed objective has not fallen for ten batches. `tol` is not used: a running mean's steps
     shrink whether or not it has arrived. The history is that of the smoothed objective, a mean over points, for each
     batch. Up to ten iterations of Lloyd's over all points close it, for running means remember labels long given up:
-    where labels then stay as they are, the centres are the means of their points.
+    where labels then stay as they are, the centers are the means of their points.
     """
     x = divergence.generator._points("X", X)
     scaled, unit = scaled_weights(x, weights)

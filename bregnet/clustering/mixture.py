@@ -34,32 +34,32 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
     ``GaussianMixture(covariance_type="spherical")``, and the log-likelihood is exact. Under another divergence the
     components stand for the exponential family that belongs to it (Banerjee et al., 2005), and p is the saddle-point
     form of its density, without a factor that does not depend on the component: the log-likelihood is the extended
-    quasi-likelihood of Nelder and Pregibon (1987). It is the right thing to maximise and to compare numbers of
-    components with, under one divergence; it is not a normalised density, and not to be compared between divergences.
-    Points of sizes from 1e-16 to 1 lose their digits under "itakura-saito": scale or cut off such points.
+    quasi-likelihood of Nelder and Pregibon (1987). It is the right thing to maximize and to compare numbers of
+    components with, under one divergence; it is not a normalized density, and not to be compared between divergences.
+    Under "itakura-saito" points whose sizes range from 1e-16 to 1 lose digits: scale or clip them.
 
     Parameters
     ----------
     n_components : int, default=1
     divergence : BregmanDivergence, str, Generator or learner, default="sqeuclidean"
-        As in :class:`bregnet.clustering.BregmanKMeans`.
+        As in :class:`bregnet.BregmanKMeans`.
     concentration : {"component", "tied"} or float, default="component"
         The beta: one for each component, one for all, or this number.
     init_params : {"kmeans", "k-means++", "random_from_data"}, default="kmeans"
-        Where the means start: at the centres of k-means, at its seeds, or at random points.
+        Initial means: the centers of k-means, its seeds, or random points.
     n_init : int, default=1
-        Starts, of which the likeliest is kept.
+        Number of starts; the result of the highest likelihood is returned.
     max_iter : int, default=100
-        Iterations at most; a ``ConvergenceWarning`` tells when they did not suffice.
+        Iterations at most; a ``ConvergenceWarning`` says when they did not suffice.
     tol : float, default=1e-3
         EM stops when the mean log-likelihood gains no more than this.
     min_dispersion : float, default=1e-6
         The smallest 1 / (2 beta), as a share of that of all points around their mean: a component on a single point
         would be infinitely concentrated.
     means_init : array of shape (n_components, n_features), default=None
-        Means to start at.
+        Initial means.
     weights_init : array of shape (n_components,), default=None
-        Weights to start at, positive; they are scaled to a sum of 1.
+        Initial weights, positive; they are scaled to a sum of 1.
     random_state : int, RandomState or None, default=None
         Seed of the means.
     device : str or torch.device, default="auto"
@@ -139,7 +139,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         ----------
         X : array of shape (n_samples, n_features)
         y : array of shape (n_samples,), default=None
-            What a learner learns the divergence from, such as class labels; not used otherwise.
+            Labels from which a learner learns the divergence; not used otherwise.
 
         Returns
         -------
@@ -160,7 +160,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         self.weights_, self.means_, self.concentrations_ = (
             each.cpu().numpy() for each in (found.weights, found.means, found.concentrations)
         )
-        free = {"component": self.n_components, "tied": 1}  # of the concentrations, for bic: they may be set anew
+        free = {"component": self.n_components, "tied": 1}  # concentrations, for bic: the parameter may change later
         self._n_free = free[self.concentration] if isinstance(self.concentration, str) else 0
         self.converged_ = best.converged
         self.lower_bounds_ = list(best.lower_bounds)
@@ -171,7 +171,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         return self
 
     def _check_parameters(self, n_samples: int) -> int:
-        """Check them all; returns the number of starts."""
+        """Check all parameters; returns the number of starts."""
         check.integer_at_least("n_components", self.n_components, 1)
         if self.n_components > n_samples:
             found = f"n_samples={n_samples}, got {self.n_components}"
@@ -190,7 +190,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
 
     @torch.no_grad()
     def _best_of(self, n_init: int, divergence: BregmanDivergence, X: Tensor, seed: np.random.RandomState) -> EMFit:
-        """The likeliest of some runs."""
+        """The likeliest result of several starts."""
         points = weighted_points(divergence, X, None)
         rule = self._rule(points)
 
@@ -214,7 +214,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
     def _start(
         self, divergence: BregmanDivergence, points: CentredPoints, rule: Concentration, seed: np.random.RandomState
     ) -> Components:
-        """Components of the points nearest to the first means."""
+        """Initial components: those of the points nearest to the initial means."""
         k = self.n_components
         if self.means_init is not None:
             given = arrays.to_torch("means_init", to_numpy(self.means_init))
@@ -249,7 +249,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         return out
 
     def predict(self, X: Array) -> Array:
-        """Number of the likeliest component for each row of X.
+        """The most likely component of each row of X.
 
         Parameters
         ----------
@@ -270,7 +270,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         return arrays.like(self._joint(X).argmax(1), X)
 
     def fit_predict(self, X: Array, y: Array | None = None) -> Array:
-        """Fit, and the likeliest component of each row of X; parameters as in :meth:`fit`.
+        """Fit, and return the most likely component of each row of X; parameters as in :meth:`fit`.
 
         Examples
         --------
@@ -281,7 +281,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         return self.fit(X, y).predict(X)
 
     def predict_proba(self, X: Array) -> Array:
-        """Share of each component in each row of X, (n_samples, n_components).
+        """Probability of each component for each row of X, (n_samples, n_components).
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Generators and their Bregman divergences: classical ones, max-affine ones, sums; and which one an object has."""
+"""Generators (convex functions) and their Bregman divergences, and the divergence that an object has."""
 
 from bregnet.divergences.bregman_divergence import BregmanDivergence, divergence
 from bregnet.divergences.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean

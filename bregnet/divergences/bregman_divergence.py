@@ -12,13 +12,10 @@ from torch import Tensor
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, ArrayT
+from bregnet._core.chunks import batches, cache, rows_at_once
 from bregnet._core.notebook import shown_in_notebooks
 from bregnet.divergences.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
 from bregnet.divergences.generators import Generator, batched
-
-BLOCK_ELEMENTS = 1 << 24  # of a block of rows
-TANGENT_ELEMENTS = 1 << 26  # of a tangent side that is kept; a larger one is computed again for every block
-COLUMN_BATCHES = 4  # batches of columns at once: what a block needs of its rows is computed again for each
 
 NAMED: dict[str, Callable[..., Generator]] = {
     "sqeuclidean": SquaredEuclidean,
@@ -33,8 +30,8 @@ NAMED: dict[str, Callable[..., Generator]] = {
 class BregmanDivergence:
     r"""The divergence of a generator, :math:`D(x, y) = f(x) - f(y) - \nabla f(y) \cdot (x - y)`.
 
-    It is at least 0, convex in x, and in general not symmetric: y, the second argument, is the tangent point. Where it
-    is beyond the range of the precision it is infinite, and points so large that no number comes out are refused.
+    It is at least 0, convex in x, and in general not symmetric: y, the second argument, is the tangent point. Values
+    beyond the range of the precision are infinite; points so large that the result would be NaN raise an error.
 
     Parameters
     ----------
@@ -78,7 +75,8 @@ class BregmanDivergence:
     def pairwise(self, X: ArrayT, Y: Array | None = None, *, batch_size: int | None = None) -> ArrayT:
         """Divergences between all rows of X and all rows of Y.
 
-        They come from matrix products, so values far below those of f are rounded; :meth:`paired` has their digits.
+        They are computed by matrix products, so divergences that are much smaller than the values of f lose digits;
+        :meth:`paired` is accurate for these.
 
         Parameters
         ----------
@@ -177,7 +175,7 @@ class BregmanDivergence:
 
             D = lift_offsets(Q) - <item, query>,
 
-        so the nearest items are those of the largest inner products, for any engine that searches these.
+        so the nearest items are those of the largest inner products, which any vector store can search.
 
         Parameters
         ----------
@@ -207,7 +205,7 @@ class BregmanDivergence:
         ----------
         Q : array of shape (n_queries, n_features)
         side : {"right", "left"}, default="right"
-            Which argument of D the items are, so the other than that of the queries.
+            Which argument of D the items are; the queries are the other one.
 
         Returns
         -------
@@ -224,9 +222,9 @@ class BregmanDivergence:
         return batched(self.generator, Q, lambda q: _with_one(self.generator._gradients(q)), name="Q", tangent=True)
 
     def lift_offsets(self, Q: ArrayT, side: str = "right") -> ArrayT:
-        """What to take the inner products of :meth:`lift_queries` and :meth:`lift_items` from, for divergences.
+        """Numbers that give divergences when the inner products of lifted vectors are subtracted from them.
 
-        f(q) on the right side, grad f(q).q - f(q) on the left. A column, to go with a row for each query.
+        They are f(q) on the right side and grad f(q).q - f(q) on the left, as a column with an entry for each query.
 
         Parameters
         ----------
@@ -271,17 +269,18 @@ class _Blocks:
     def __init__(self, generator: Generator, x: Tensor, y: Tensor, batch_size: int | None, given: Array) -> None:
         self.generator, self.x, self.y, self.given = generator, x, y, given
         self.home = given.device if isinstance(given, Tensor) else torch.device("cpu")
-        n_features = x.shape[1]
-        self.rows = _slices(len(x), batch_size or BLOCK_ELEMENTS // max(1, len(y), generator._width(n_features)))
-        self.columns = _slices(len(y), COLUMN_BATCHES * generator._batch_size(y))
-        self.kept: list | None = None
+        width = generator._width(x.shape[1])
+        # larger than other blocks: tangents that are not stored are computed again for each
+        self.rows = list(batches(len(x), batch_size or rows_at_once(max(len(y), width), budget=1 << 24)))
+        self.columns = list(batches(len(y), rows_at_once(width, budget=4 * cache(y.device))))
+        self._tangents: list | None = None  # of all columns, where they fit
         with arrays.gradients_for(given):
             first = [generator._tangents(y[columns]) for columns in self.columns[:1]]
-            if _n_elements(first) * len(self.columns) <= TANGENT_ELEMENTS:
-                self.kept = first + [generator._tangents(y[columns]) for columns in self.columns[1:]]
+            if _n_elements(first) * len(self.columns) <= rows_at_once(1, budget=1 << 26):  # 512 MB in double precision
+                self._tangents = first + [generator._tangents(y[columns]) for columns in self.columns[1:]]
 
     def empty(self, n_rows: int) -> Tensor:
-        """Room for some rows of the matrix, where the result is wanted."""
+        """An uninitialized block of rows of the matrix, on the device of the result."""
         return torch.empty(n_rows, len(self.y), dtype=self.x.dtype, device=self.home)
 
     def fill(self, out: Tensor, rows: slice) -> Tensor:
@@ -289,7 +288,7 @@ class _Blocks:
         x = self.x[rows]
         with arrays.gradients_for(self.given):
             for number, columns in enumerate(self.columns):
-                tangents = self.kept[number] if self.kept else self.generator._tangents(self.y[columns])
+                tangents = self._tangents[number] if self._tangents else self.generator._tangents(self.y[columns])
                 out[:, columns] = block = self.generator._block(x, tangents)
                 arrays.refuse_overflow("X and Y", block, self.x, self.y)
         if self.x is self.y:
@@ -344,8 +343,3 @@ def _n_elements(tangents: Any) -> int:
     if isinstance(tangents, Tensor):
         return tangents.numel()
     return sum(map(_n_elements, tangents)) if isinstance(tangents, list | tuple) else 0
-
-
-def _slices(length: int, step: int) -> list[slice]:
-    step = max(1, step)
-    return [slice(start, min(start + step, length)) for start in range(0, length, step)]

@@ -14,7 +14,7 @@ from bregnet.divergences.generators import Generator, shown
 
 
 class _QuadraticForm(Generator):
-    """f(x) = x'Mx; M is known by its products. Blocks are centred, for D does not change under translation."""
+    """f(x) = x'Mx, with M given by its products. Blocks are centered first: D does not change under translation."""
 
     _stable = True
 
@@ -121,7 +121,7 @@ class Quadratic(_QuadraticForm, saved_as="Quadratic"):
 
 
 class KullbackLeibler(Generator, saved_as="KullbackLeibler"):
-    """Generator of the (generalised) Kullback-Leibler divergence: f(x) = sum x log x - x.
+    """Generator of the (generalized) Kullback-Leibler divergence: f(x) = sum x log x - x.
 
     D(x, y) = sum x log(x / y) - x + y, for x of at least 0 and positive y.
 
@@ -235,7 +235,7 @@ def exp_excess(s: Tensor) -> Tensor:
 
 
 def _nearest_to_zero(dtype: torch.dtype) -> float:
-    """A positive number that stands for 0 where 0 has no logarithm; parts of it do not underflow."""
+    """A positive number in place of 0, which has no logarithm; large enough that its fractions do not underflow."""
     return 1e8 * torch.finfo(dtype).tiny
 
 

@@ -16,10 +16,7 @@ from torch import Tensor
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, ArrayT
-
-BATCH_ELEMENTS = 1 << 18  # of one intermediate result: a processor's cache holds a few such, and it is 6 times faster
-GPU_BATCH_ELEMENTS = 1 << 24
-
+from bregnet._core.chunks import cache, rows_at_once
 
 registered: dict[str, type[Generator]] = {}  # the classes that files can name
 
@@ -29,14 +26,14 @@ class Generator(ABC):
 
     Generators add and scale: ``f + g`` and ``2.0 * f`` are generators, and their divergences add and scale alike.
 
-    A subclass gives ``_values`` and ``_gradients`` for a tensor of points, one a row; everything else follows from
-    these. It overrides ``_paired`` and ``_block`` where a formula loses fewer digits, ``_check_domain`` where
-    not every point is allowed, and ``_interior`` where fewer are as tangent points. Tensors among its attributes move
-    with ``to``.
+    A subclass defines ``_values`` and ``_gradients`` for a tensor with a point in each row; everything else follows
+    from these. It may override ``_paired`` and ``_block`` where a formula loses fewer digits, ``_check_domain`` where
+    not every point is allowed, and ``_interior`` where fewer points are allowed as tangent points. Attributes that are
+    tensors move with ``to``.
 
-    :func:`bregnet.save` keeps the arguments of its constructor, and the name of the class with that of its module, or
-    another one: ``class Exponential(Generator, saved_as="exponential")``. :func:`bregnet.load` knows the classes that
-    were imported.
+    :func:`bregnet.save` stores the arguments of the constructor under the name of the class and its module, or another
+    name: ``class Exponential(Generator, saved_as="exponential")``. :func:`bregnet.load` finds classes that have been
+    imported.
 
     Examples
     --------
@@ -144,14 +141,14 @@ class Generator(ABC):
         return (self._values(x) - self._values(y) - (self._gradients(y) * (x - y)).sum(1)).clamp_min(0)
 
     def _rounding(self, x: Tensor, y: Tensor) -> Tensor:
-        """The size of what `_paired` adds up, (n,): its rounding is some units in the last place of this."""
+        """The size of the terms that `_paired` adds up, (n,): its error is some units in the last place of this."""
         if self._stable:
             return self._paired(x, y)
         slopes = self._gradients(y)
         return self._values(x).abs() + self._values(y).abs() + (slopes * (x - y)).abs().sum(1)
 
     def _tangents(self, y: Tensor) -> Any:
-        """What `_block` needs to know of the tangent points."""
+        """What `_block` needs of the tangent points."""
         return self._planes(y)
 
     def _block(self, x: Tensor, tangents: Any) -> Tensor:
@@ -160,23 +157,23 @@ class Generator(ABC):
         return (self._values(x)[:, None] - intercepts - x @ slopes.T).clamp_min(0)
 
     def _from_one(self, x: Tensor, y: Tensor) -> Tensor:
-        """D(x_i, y), (n,), from the one row of y (1, d), and all of it with one and the same tangent plane there."""
+        """D(x_i, y), (n,), for the one row of y (1, d), all with the same tangent plane."""
         # `_paired` may round equal rows of y differently, and ties between pieces at y then break differently.
         return self._paired(x, y.expand_as(x)) if self._stable else self._block(x, self._tangents(y))[:, 0]
 
     def _interior(self, points: Tensor) -> Tensor:
-        """The nearest points that may be tangent points, where the domain of f ends in points that may not."""
+        """The nearest points that are allowed as tangent points."""
         return points
 
     def _check_domain(self, name: str, points: Tensor, tangent: bool) -> None:  # noqa: B027
-        """Raise an error for points where f, or its tangent, does not exist; most functions exist everywhere."""
+        """Raise an error for points where f, or its tangent, is not defined."""
 
     def _width(self, n_features: int) -> int:
         """Elements that an evaluation holds for a point."""
         return n_features
 
     def _saved_parameters(self) -> dict[str, Any]:
-        """The arguments that the constructor would make it of again; by default the attributes of their names.
+        """The arguments of the constructor; by default the attributes of their names.
 
         An attribute ``_name`` goes before ``name``. Values may be plain, arrays, tensors and other generators.
         """
@@ -199,11 +196,10 @@ class Generator(ABC):
 
     def _batch_size(self, points: Tensor) -> int:
         """How many points to evaluate at once."""
-        elements = BATCH_ELEMENTS if points.device.type == "cpu" else GPU_BATCH_ELEMENTS
-        return max(1, elements // max(1, self._width(points.shape[1])))
+        return rows_at_once(self._width(points.shape[1]), budget=cache(points.device))
 
     def _lives_with(self, parameter: Tensor, given: Array) -> None:
-        """Compute where and as precisely as `parameter`, and show it as the kind of array that was given."""
+        """Use the device and the precision of `parameter`, and show it as the kind of array that was given."""
         self._dtype, self._device = parameter.dtype, parameter.device
         self._shows_torch = isinstance(given, Tensor)
 
@@ -211,7 +207,7 @@ class Generator(ABC):
 def batched(
     generator: Generator, X: ArrayT, evaluate: Callable[[Tensor], Tensor], *, name: str = "X", tangent: bool = False
 ) -> ArrayT:
-    """What a function of a generator gives at the rows of X, some of them at a time."""
+    """Evaluate a function of a generator at the rows of X, in batches."""
     points = generator._points(name, X, tangent=tangent)
     with arrays.gradients_for(X):
         parts = [evaluate(batch) for batch in points.split(generator._batch_size(points))]
@@ -221,7 +217,7 @@ def batched(
 
 
 def shown(generator: Generator, parameter: Tensor) -> Array:
-    """A parameter as the kind of array that it was given as."""
+    """A parameter as the kind of array that was given."""
     return parameter if generator._shows_torch else parameter.numpy()
 
 
@@ -231,14 +227,14 @@ class GeneratorSum(Generator, saved_as="GeneratorSum"):
     Parameters
     ----------
     generators : sequence of Generator
-        Sums among them are taken apart.
+        Sums among them are flattened.
     weights : sequence of float, default=None
         A weight of at least 0 for each; 1 by default.
 
     Attributes
     ----------
     generators : tuple of Generator
-        The parts, none of them a sum, in one precision.
+        The parts, none of them a sum, all of the same precision.
     weights : tuple of float
 
     Examples

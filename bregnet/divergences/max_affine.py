@@ -14,8 +14,6 @@ from bregnet._core.arrays import Array
 from bregnet.divergences.classical import SquaredEuclidean, exp_excess
 from bregnet.divergences.generators import Generator, batched, shown
 
-LARGEST_EXPONENT = 30.0  # beyond, exponentials are taken in logarithms
-
 
 class MaxAffine(Generator, saved_as="MaxAffine"):
     r"""A convex function, the largest of affine pieces.
@@ -25,7 +23,7 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
     With a temperature :math:`\tau > 0` the maximum is the soft one, :math:`\tau \log \sum_k \exp(\cdot / \tau)`.
     Without one the gradient where pieces tie is the slope of the first.
 
-    Its divergence D(x, y) without a temperature is the value at x of the largest piece less that of the piece active
+    Its divergence D(x, y) without a temperature is the value at x of the largest piece minus that of the piece active
     at y. With one it is tau times the Kullback-Leibler divergence from the softmax of the pieces at y to that at x.
     Strictness adds half the squared distance, weighted by eps_l. Gradients flow through torch tensors to the points,
     the slopes and the intercepts.
@@ -33,7 +31,7 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
     Parameters
     ----------
     slopes : array of shape (n_pieces, n_features)
-        One slope a_k a row.
+        The slopes a_k, one in each row.
     intercepts : array of shape (n_pieces,)
         The intercepts b_k.
     temperature : float, default=0.0
@@ -180,23 +178,24 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
         """max_k p_k(x) - p_c(x), c the piece active at y."""
         values = self._piece_values(x)
         gaps = values.amax(1) - values.gather(1, self._active(y)[:, None])[:, 0]
-        same = (x == y).all(1)  # a matrix product may round equal rows differently, and ties then break otherwise
+        same = (x == y).all(1)  # a matrix product may round equal rows differently, and ties then break differently
         return torch.where(same, 0.0, gaps)
 
     def _soft_paired(self, x: Tensor, y: Tensor) -> Tensor:
-        """tau log sum_k sigma_k exp(z_k): sigma the softmax at y, z = A(x - y) / tau centred under sigma.
+        """tau log sum_k sigma_k exp(z_k): sigma the softmax at y, z = A(x - y) / tau centered under sigma.
 
-        With the centring this is tau log1p sum_k sigma_k (exp(z_k) - 1 - z_k), where nothing cancels.
+        With the centering this is tau log1p sum_k sigma_k (exp(z_k) - 1 - z_k), where nothing cancels.
         """
         log_shares = self._log_shares(y)
         shares = log_shares.exp()
         z = (x - y) @ self._slopes.T / self.temperature
         z = z - (shares * z).sum(1, keepdim=True)
         grown = log_shares + z
-        small = shares * exp_excess(z.clamp(-LARGEST_EXPONENT, LARGEST_EXPONENT))
-        large = grown.clamp_max(LARGEST_EXPONENT).exp() - shares * (1 + z)
-        excess = torch.where(z.abs() <= LARGEST_EXPONENT, small, large).sum(1).clamp_min(0)
-        far = grown.amax(1) > LARGEST_EXPONENT
+        most = 30.0  # beyond, exponentials are taken in logarithms
+        small = shares * exp_excess(z.clamp(-most, most))
+        large = grown.clamp_max(most).exp() - shares * (1 + z)
+        excess = torch.where(z.abs() <= most, small, large).sum(1).clamp_min(0)
+        far = grown.amax(1) > most
         return self.temperature * torch.where(far, torch.logsumexp(grown, dim=1), torch.log1p(excess))
 
     def _tangents(self, y: Tensor) -> tuple[Any, Any]:
@@ -227,7 +226,7 @@ class DifferenceOfConvex:
     Parameters
     ----------
     convex, concave : Generator
-        The function that is added and the one that is taken away, such as :class:`MaxAffine` or sums of them.
+        The function that is added and the one that is subtracted, such as :class:`MaxAffine` or sums of them.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The `divergence` of an estimator: one that is at hand, or a learner that is fitted first."""
+"""Which divergence an object has: one that is at hand, that of a fitted estimator, or of a learner to be fitted."""
 
 from __future__ import annotations
 
@@ -9,10 +9,72 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags
 
-from bregnet.divergences.bregman_divergence import BregmanDivergence, divergence
+from bregnet._core import validation as check
+from bregnet.divergences.bregman_divergence import NAMED, BregmanDivergence, divergence
 from bregnet.divergences.generators import Generator
 
 LEARNERS = "a learner with a divergence_ once it is fitted, such as PBDL(), or a search such as GridSearchCV over one"
+
+
+def divergence_of(given: Any, name: str = "divergence") -> BregmanDivergence:
+    """The divergence of an object.
+
+    Parameters
+    ----------
+    given : object
+        A BregmanDivergence; its generator; its name as in :func:`bregnet.divergence`; a fitted estimator with a
+        `divergence_`, or a fitted search whose `best_estimator_` has one; what has a `divergence` and is no estimator,
+        such as a :class:`bregnet.BregmanIndex`; a :class:`bregnet.nn.LearnableMaxAffine`, with the parameters that it
+        has now.
+    name : str, default="divergence"
+        What errors call it.
+
+    Returns
+    -------
+    divergence : BregmanDivergence
+
+    Examples
+    --------
+    >>> from bregnet import PBDL, BregmanIndex
+    >>> from bregnet.divergences.resolve import divergence_of
+    >>> divergence_of(BregmanIndex("kl"))
+    BregmanDivergence(KullbackLeibler())
+    >>> learner = PBDL(tol=0.1).fit([[0.0], [0.1], [1.0], [1.2]], [0, 0, 1, 1])
+    >>> divergence_of(learner) is learner.divergence_
+    True
+    """
+    if isinstance(given, str) and given not in NAMED:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, NAMED))} where it is a name, got {given!r}")
+    if isinstance(given, str | Generator | BregmanDivergence):
+        return divergence(given)
+    if hasattr(given, "to_generator") and not isinstance(given, type):
+        return BregmanDivergence(given.to_generator())
+    found = getattr(best_of(given), "divergence_", None)
+    if found is None and not hasattr(given, "fit"):
+        found = getattr(given, "divergence", None)
+    if isinstance(found, BregmanDivergence):
+        return found
+    if hasattr(found, "to_generator"):
+        return divergence_of(found)
+    check.fitted_if_estimator(given)
+    raise TypeError(
+        f"{name} must be a BregmanDivergence, its name, a generator, a LearnableMaxAffine or a fitted estimator with a"
+        f" divergence_, got {given!r}"
+    )
+
+
+def side_of(given: Any) -> str:
+    """The side that an estimator or an index searches; "right" for all that have none."""
+    best = best_of(given)
+    side = getattr(getattr(best, "index_", best), "side", "right")
+    return side if side in ("right", "left") else "right"
+
+
+def best_of(given: Any) -> Any:
+    """The best estimator of a fitted search that has not taken over what it has learned; anything else is itself."""
+    if hasattr(given, "divergence_") or hasattr(given, "function_"):
+        return given
+    return getattr(given, "best_estimator_", given)
 
 
 class LearnedDivergenceMixin:
@@ -33,27 +95,23 @@ def needs_target(given: Any) -> bool:
 
 
 def fitted_divergence(given: Any, X: np.ndarray, y: np.ndarray | None) -> tuple[BregmanDivergence, Any]:
-    """The divergence to use, and the learner it comes from, or None.
+    """What the parameter `divergence` of an estimator stands for, and the learner it comes from, or None.
 
     Parameters
     ----------
-    given : None, str, Generator, BregmanDivergence or learner
-        None is squared Euclidean. A learner, such as ``PBDL()``, is an estimator that has a `divergence_` once it is
-        fitted, or a search that has a `best_estimator_` with one; it is cloned and fitted to X and y.
+    given : object
+        None is squared Euclidean. A learner, such as ``PBDL()``, is an estimator that has a divergence once it is
+        fitted; it is cloned and fitted to X and y. All others are for :func:`divergence_of`.
     X : ndarray of shape (n_samples, n_features)
     y : ndarray of shape (n_samples,) or None
         What the learner learns from.
     """
-    if given is None:
-        given = "sqeuclidean"
     learner = None
-    if isinstance(given, str | Generator | BregmanDivergence):
-        found = divergence(given)
-    elif hasattr(given, "fit") and hasattr(given, "get_params") and not isinstance(given, type):
+    if hasattr(given, "fit") and hasattr(given, "get_params") and not isinstance(given, type):
         learner = _fitted(given, X, y)
-        found = _divergence_of(learner)
-    else:
-        raise TypeError(f"divergence must be a BregmanDivergence, its name, a generator or {LEARNERS}, got {given!r}")
+        if not isinstance(getattr(best_of(learner), "divergence_", None), BregmanDivergence):
+            raise TypeError(f"divergence must be {LEARNERS}, got {learner!r}")
+    found = divergence_of("sqeuclidean" if given is None else given if learner is None else learner)
     if found.n_features not in (None, X.shape[1]):
         raise ValueError(f"divergence must be for the {X.shape[1]} features of X, got one for {found.n_features}")
     return found, learner
@@ -84,12 +142,3 @@ def _fitted(given: Any, X: np.ndarray, y: np.ndarray | None) -> Any:
             f"divergence must not be a learner of class labels where y has none, got {name} and targets that are no"
             " classes (Unknown label type); learn the divergence from class labels first, and pass its divergence_"
         ) from error
-
-
-def _divergence_of(learner: Any) -> BregmanDivergence:
-    """What a fitted learner has learned, or the best one of a search."""
-    best = learner if hasattr(learner, "divergence_") else getattr(learner, "best_estimator_", learner)
-    found = getattr(best, "divergence_", None)
-    if not isinstance(found, BregmanDivergence):
-        raise TypeError(f"divergence must be {LEARNERS}, got {learner!r}")
-    return found

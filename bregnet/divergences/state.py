@@ -24,11 +24,11 @@ from bregnet.divergences.max_affine import DifferenceOfConvex
 
 
 class NotPlainError(TypeError):
-    """A value that is code, or has a state of its own."""
+    """A parameter that cannot be saved, such as a function."""
 
 
 def write_generator(name: str, generator: Generator, tensors: Tensors) -> dict[str, Any]:
-    """What JSON can hold of a generator; its tensors have names that begin with `name`."""
+    """A generator as plain values; its tensors are stored under names that begin with `name`."""
     values: dict[str, Any] = {"type": generator._saved_as}
     if type(generator) is GeneratorSum:
         parts = [write_generator(f"{name}.{number}", f, tensors) for number, f in enumerate(generator.generators)]
@@ -43,12 +43,12 @@ def write_generator(name: str, generator: Generator, tensors: Tensors) -> dict[s
         elif value is not None:  # the default
             values[each] = write_value(f"{name}.{each}", value, tensors)
     if generator._dtype is not None and not any(isinstance(value, Tensor) for value in parameters.values()):
-        values["dtype"] = str(generator._dtype).removeprefix("torch.")  # nothing else tells its precision
+        values["dtype"] = str(generator._dtype).removeprefix("torch.")  # nothing else says its precision
     return values
 
 
 def read_generator(name: str, state: Any, tensors: Tensors) -> Generator:
-    """The generator that `write_generator` described. Its arrays are numpy arrays."""
+    """Read what `write_generator` wrote; arrays are numpy arrays."""
     kind = text("type", mapping(name, state)["type"])
     if kind not in registered:
         raise UnreadableFileError(
@@ -98,7 +98,7 @@ def read_divergence(name: str, state: Any, tensors: Tensors) -> BregmanDivergenc
 
 
 def write_value(name: str, value: Any, tensors: Tensors, learners: Mapping[type, Field] | None = None) -> Any:
-    """What JSON can hold of a parameter: a plain value, an array, a generator, a divergence or one of the learners."""
+    """A parameter as plain values: a number, text, an array, a generator, a divergence or one of the learners."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | str):
@@ -126,7 +126,7 @@ def write_value(name: str, value: Any, tensors: Tensors, learners: Mapping[type,
 
 
 def read_value(name: str, state: Any, tensors: Tensors, learners: Mapping[type, Field] | None = None) -> Any:
-    """What `write_value` was given."""
+    """Read what `write_value` wrote."""
     if isinstance(state, list):
         return [read_value(f"{name}.{number}", each, tensors, learners) for number, each in enumerate(state)]
     if not isinstance(state, dict):

@@ -1,4 +1,4 @@
-"""How the attributes of fitted estimators become plain values and tensors, and are read back."""
+"""How the attributes of fitted estimators are written, as plain values and tensors, and read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of objects that can be saved, and what a file holds of each."""
+"""The types of objects that can be saved, and how each is written and read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _names = plain(lambda value: [str(each) for each in value], lambda name, state: 
 
 
 def write_any(name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
-    """What to write of an object, with its type."""
+    """An object as plain values, with its type."""
     field = _function if isinstance(value, Generator) else KINDS.get(type(value))
     if field is None:
         accepted = ", ".join(sorted(each.__name__ for each in KINDS))
@@ -62,7 +62,7 @@ def write_any(name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
 
 
 def read_any(name: str, state: Any, tensors: Tensors) -> Any:
-    """What `write_any` was given."""
+    """Read what `write_any` wrote."""
     found = text("type", mapping(name, state)["type"])
     field = next((field for each, field in KINDS.items() if each.__name__ == found), _function)
     return field.read(name, state, tensors)
@@ -72,20 +72,20 @@ def read_any(name: str, state: Any, tensors: Tensors) -> Any:
 class Fitted:
     """An estimator: its constructor parameters and fitted attributes."""
 
-    of: type
+    cls: type
     attributes: Attributes
     expect: Callable[[Any], None]  # raises an error where attributes do not belong together
-    perhaps: Attributes = field(default_factory=dict)  # attributes that some fits do not set
-    skipped: Callable[[Any], tuple[str, ...]] = lambda estimator: ()  # attributes that are there and mean nothing
-    complete: Callable[[Any], None] = lambda estimator: None  # sets what follows from the others
+    optional: Attributes = field(default_factory=dict)  # attributes that some fits do not set
+    skipped: Callable[[Any], tuple[str, ...]] = lambda estimator: ()  # attributes that are not valid any more
+    complete: Callable[[Any], None] = lambda estimator: None  # sets attributes that follow from the others
 
     @cached_property
     def _accepted(self) -> set[str]:
-        return set(inspect.signature(self.of).parameters) - OF_THE_RUN
+        return set(inspect.signature(self.cls).parameters) - OF_THE_RUN
 
     @cached_property
     def _all(self) -> Attributes:
-        return {**self.attributes, **self.perhaps, "feature_names_in_": _names}
+        return {**self.attributes, **self.optional, "feature_names_in_": _names}
 
     def write(self, name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
         """The parameters that are plain values, and all attributes."""
@@ -100,7 +100,7 @@ class Fitted:
         estimator, fitted = self.unfitted(name, state, tensors), mapping("fitted", state["fitted"])
         unknown, missing = fitted.keys() - self._all.keys(), self.attributes.keys() - fitted.keys()
         if unknown or missing:
-            raise ValueError(f"a {self.of.__name__} without {sorted(missing)} and with {sorted(unknown)}")
+            raise ValueError(f"a {self.cls.__name__} without {sorted(missing)} and with {sorted(unknown)}")
         for each, part in fitted.items():
             setattr(estimator, each, self._all[each].read(f"{name}.{each}", part, tensors))
         self.complete(estimator)
@@ -113,8 +113,8 @@ class Fitted:
         given = {each: part for each, part in found.items() if each != "reassign"}  # of 0.1.0: how to find a function
         unknown = given.keys() - self._accepted
         if unknown:
-            raise ValueError(f"a {self.of.__name__} with {sorted(unknown)}")
-        return self.of(**read_parameters(name, given, tensors, LEARNERS))
+            raise ValueError(f"a {self.cls.__name__} with {sorted(unknown)}")
+        return self.cls(**read_parameters(name, given, tensors, LEARNERS))
 
     def _check(self, estimator: Any) -> None:
         if hasattr(estimator, "feature_names_in_"):
@@ -156,7 +156,7 @@ def expect_features(estimator: Any, **counts: int | None) -> None:
 
 
 def _expect_solved(estimator: Any, *, learns: type) -> None:
-    """What the solver leaves belongs together, and `function_` is of the type that it learns."""
+    """Check that the fitted attributes fit each other, and the type of `function_`."""
     function = estimator.function_
     if not issubclass(type(function), learns):
         raise ValueError(f"function_ of a {type(estimator).__name__} cannot be {function!r}")
@@ -182,7 +182,7 @@ def _expect_learned(estimator: Any) -> None:
 
 
 def _expect_items(estimator: Any) -> None:
-    """The items of an estimator and what is known of each of them belong together."""
+    """Check that there are as many labels or targets as items."""
     _expect_learned(estimator)
     index, count = estimator.index_, estimator.n_samples_fit_
     expect_features(estimator, index_=index.n_features)
@@ -208,7 +208,7 @@ def _expect_clusters(estimator: BregmanKMeans) -> None:
     if running is not None:
         _expect_centres(estimator, "_running", running.centres)
         if len(running.centres) != len(centres) or not isinstance(estimator._seed, np.random.RandomState):
-            raise ValueError(f"_running must have {len(centres)} centres and a seed, got {len(running.centres)}")
+            raise ValueError(f"_running must have {len(centres)} centers and a seed, got {len(running.centres)}")
 
 
 def _expect_components(estimator: BregmanMixture) -> None:
@@ -229,12 +229,12 @@ def _expect_centres(estimator: Any, name: str, centres: Any) -> None:
 
 
 def _no_classes(estimator: BregmanRanker) -> tuple[str, ...]:
-    """Those of an earlier fit, where the last had none."""
+    """The class numbers of an earlier fit, where the last had no classes."""
     return () if hasattr(estimator, "classes_") else ("_classes",)
 
 
-def _nothing_to_go_on(estimator: BregmanKMeans) -> tuple[str, ...]:
-    """What `partial_fit` goes on from, where it would not: with another divergence it begins anew."""
+def _stale_running_means(estimator: BregmanKMeans) -> tuple[str, ...]:
+    """The state of `partial_fit`, where the divergence has changed and `partial_fit` would not use it."""
     try:
         estimator._check_same_divergence()
     except ValueError:
@@ -247,7 +247,7 @@ def _with_divergence(estimator: Any) -> None:
 
 
 def _with_description(estimator: Any) -> None:
-    """Set what `partial_fit` compares the divergence with, and bring its centres to where it computes."""
+    """Set what `partial_fit` compares the divergence with, and move its centers to the device."""
     estimator._learned_from = estimator._description()
     running = getattr(estimator, "_running", None)
     if running is not None:
@@ -259,7 +259,7 @@ def _with_description(estimator: Any) -> None:
 
 
 def _read_best(name: str, state: Any, tensors: Tensors) -> Any:
-    """The estimator that a search has chosen, which is none of the searches."""
+    """The best estimator of a search, which is not a search itself."""
     solvers = [each.__name__ for each in (ConvexRegressor, DCRegressor, PBDL)]
     if mapping(name, state)["type"] not in solvers:
         raise ValueError(f"{name} must be one of {', '.join(solvers)}, got {state['type']!r}")
@@ -316,7 +316,7 @@ def _searchers() -> list[Fitted]:
         searcher(BregmanNearestNeighbors, items),
         searcher(BregmanKNeighborsClassifier, items | labelled),
         searcher(BregmanKNeighborsRegressor, items | {"_targets": fields.targets}),
-        searcher(BregmanRanker, items, perhaps=labelled, skipped=_no_classes),
+        searcher(BregmanRanker, items, optional=labelled, skipped=_no_classes),
     ]
 
 
@@ -333,7 +333,7 @@ def _clusterers() -> list[Fitted]:
         "inertia_": real(),
         "history_": fields.sequence(tuple),
     }
-    perhaps: Attributes = {
+    optional: Attributes = {
         "_running": fields.running_means,
         "_seed": fields.seed,
         "_sklearn_output_config": fields.output_container,
@@ -348,7 +348,7 @@ def _clusterers() -> list[Fitted]:
         "_n_free": whole(0),
     }
     return [
-        Fitted(BregmanKMeans, shared | clusters, _expect_clusters, perhaps, _nothing_to_go_on, _with_description),
+        Fitted(BregmanKMeans, shared | clusters, _expect_clusters, optional, _stale_running_means, _with_description),
         Fitted(BregmanMixture, shared | components, _expect_components, complete=_with_description),
     ]
 
@@ -359,5 +359,5 @@ KINDS: dict[type, Field | Fitted] = {
     BregmanDivergence: _divergence,
     BregmanIndex: _index,
     InnerProductForm: Field(write_form, read_form),
-    **{each.of: each for each in (*_solvers(), *_searchers(), *_clusterers())},
+    **{each.cls: each for each in (*_solvers(), *_searchers(), *_clusterers())},
 }

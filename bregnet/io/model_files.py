@@ -16,8 +16,8 @@ VERSION = 1
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
     """Write a generator, a divergence, an index or a fitted estimator to one file.
 
-    The file holds numbers and words only, no code. It is written beside `path` first and takes its place when it is
-    whole, so that a save that fails leaves what was there.
+    The file holds numbers and text only, no code. It is written under another name first and renamed when it is
+    complete, so that a save that fails leaves an older file as it was.
 
     Parameters
     ----------
@@ -30,15 +30,15 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
         - a fitted `BregmanNearestNeighbors`, `BregmanKNeighborsClassifier`, `BregmanKNeighborsRegressor` or
           `BregmanRanker`, with its rows; a fitted `BregmanKMeans` or `BregmanMixture`. A learner in them is a `PBDL` or
           a `PBDLCV`,
-        - a `BregmanIndex` (its own ``save`` writes a folder that can be mapped instead of read), or the
-          `InnerProductForm` that ``to_inner_product`` makes of one.
+        - a `BregmanIndex` (its own ``save`` writes a folder that can be memory-mapped), or the `InnerProductForm` that
+          ``to_inner_product`` makes of one.
     path : str or path
-        The file; one that is there is replaced.
+        The file; an older one is replaced.
 
     Raises
     ------
     TypeError
-        For an object of another type, or code as a parameter, such as a function that weighs neighbours.
+        For an object of another type, or a parameter that is code, such as a function that weights neighbors.
     sklearn.exceptions.NotFittedError
         For an estimator that is not fitted.
     OSError
@@ -46,14 +46,15 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
 
     Notes
     -----
-    Estimators are saved with their constructor parameters and fitted attributes. What only another fit would look at is
-    not saved if it is code or has a state of its own, and has its default after :func:`load`: a callback, where to keep
-    checkpoints, a splitter, a function as `scoring` or `init`, a ``RandomState``.
+    Estimators are saved with their constructor parameters and fitted attributes. Parameters that only `fit` uses and
+    that are code, or objects with a state, are not saved and have their defaults after :func:`load`: a callback, a
+    checkpoint, a splitter, a function as `scoring` or `init`, a ``RandomState``.
 
-    After :func:`load`, `partial_fit` of :class:`bregnet.BregmanKMeans` goes on as it would have; of the estimators on
-    the solver `partial_fit` and ``warm_start=True`` begin anew, for the rows and the solver's state are not saved.
+    After :func:`load`, `partial_fit` of :class:`bregnet.BregmanKMeans` goes on as before. `partial_fit` and
+    ``warm_start=True`` of the estimators on the solver start again, since the rows and the solver's state are not
+    saved.
 
-    A generator of your own is saved by the name of its class, and the arguments of its constructor. The module that
+    A generator of your own is saved as the name of its class and the arguments of its constructor. The module that
     defines the class must be imported before :func:`load`, which runs no code from the file.
 
     Examples
@@ -78,7 +79,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Any:
     """Read what :func:`save` wrote.
 
-    Nothing in the file is run: its header is checked and names one of the types that can be saved.
+    No code in the file is run: its header names one of the types that can be saved, and is checked.
 
     Parameters
     ----------
@@ -88,16 +89,17 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     obj : object
-        Of the type that was saved, with the same answers to the last bit on the same machine; parameters of generators
-        are shown as numpy arrays. An index computes on the CPU if it did, and otherwise where "auto" finds a device.
+        An object of the type that was saved, with the same results to the last bit on the same machine. Parameters of
+        generators are shown as numpy arrays. An index computes on the CPU if it did before, and otherwise on the device
+        that "auto" chooses.
 
     Raises
     ------
     bregnet.UnreadableFileError
-        For a file that was cut short or altered, is of a later version, or holds something else, such as a generator
+        For a file that was truncated or altered, is of a later version, or holds something unknown, such as a generator
         whose class was not imported.
     OSError
-        For a file that is not there or cannot be read.
+        For a file that does not exist or cannot be read.
 
     Examples
     --------
@@ -125,7 +127,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def load_with_header(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
-    """What :func:`save` wrote, and the header of the file."""
+    """The object that :func:`save` wrote, and the header of the file."""
     path = Path(path)
     if path.is_dir():
         raise UnreadableFileError(f"{path} is a folder; the folder of an index is opened by BregmanIndex.load")

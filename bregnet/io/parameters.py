@@ -1,4 +1,4 @@
-"""Constructor parameters of estimators as plain values and tensors, and back."""
+"""Constructor parameters of estimators as plain values and tensors, for files, and back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _device(name: str, value: Any) -> Any:
     return value if isinstance(value, str) and value == "auto" else torch.device(value)
 
 
-# what a fitted estimator looks at when it is used; all others are looked at by `fit`
+# parameters that a fitted estimator uses after `fit`
 USED: dict[str, Callable[[str, Any], Any]] = {
     "n_neighbors": partial(check.integer_at_least, least=1),
     "radius": check.at_least_zero,
@@ -31,7 +31,7 @@ USED: dict[str, Callable[[str, Any], Any]] = {
 
 
 def write_parameters(name: str, estimator: Any, tensors: Tensors, learners: Mapping[type, Field]) -> dict[str, Any]:
-    """The parameters of an estimator, but those that are about the run or that only another fit would look at."""
+    """The parameters of an estimator, without those of one run and those that only `fit` uses and cannot be saved."""
     written = {}
     for each, given in estimator.get_params(deep=False).items():
         if each in OF_THE_RUN:
@@ -39,7 +39,7 @@ def write_parameters(name: str, estimator: Any, tensors: Tensors, learners: Mapp
         try:
             written[each] = write_value(f"{name}.{each}", given, tensors, learners)
         except NotPlainError as error:
-            # what only another fit looks at may be code, or have a state of its own
+            # parameters that only `fit` uses may be code, or objects with a state
             if each in ("cv", "random_state", "scoring") or (each == "init" and callable(given)):
                 continue
             raise TypeError(
@@ -54,7 +54,7 @@ def write_parameters(name: str, estimator: Any, tensors: Tensors, learners: Mapp
 def read_parameters(
     name: str, state: dict[str, Any], tensors: Tensors, learners: Mapping[type, Field]
 ) -> dict[str, Any]:
-    """What `write_parameters` was given."""
+    """Read what `write_parameters` wrote."""
     parameters = {each: read_value(f"{name}.{each}", part, tensors, learners) for each, part in state.items()}
     for each in parameters.keys() & USED.keys():
         USED[each](each, parameters[each])

@@ -1,4 +1,4 @@
-"""What all estimators on the solver share: units, cells, warm starts, and telling how a fit went."""
+"""What all estimators on the solver share: their parameters, and validate, build, solve, store in that order."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,86 +17,46 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from bregnet._core import validation as check
-from bregnet._core.arrays import Array
+from bregnet._core.arrays import Array, to_numpy
 from bregnet._core.notebook import shown_in_notebooks
 from bregnet.distributed import ALONE, Ranks, current
+from bregnet.learners.start import SeenRows, Start, WarmStart, open_checkpoint, require_room, starting_geometry
 from bregnet.solver import checkpoints
 from bregnet.solver.admm import FINE_TOLERANCE, Options
-from bregnet.solver.geometry import Geometry
-from bregnet.solver.growth import grown, known_places, nearest_cells
 from bregnet.solver.partition import Merged
-from bregnet.solver.points import MemoryNeed, Points, Standardisation, free_bytes, readable
+from bregnet.solver.points import MemoryNeed, Points, Standardisation
+from bregnet.solver.problem import Problem
 from bregnet.solver.result import Check, Result
-from bregnet.solver.solve import Solution
+from bregnet.solver.solve import solve
 from bregnet.solver.storage import collected
 
 
-@dataclass
-class _Warm:
-    """What a warm start goes on from."""
+class Monitor:
+    """Follows a fit while it runs; this one lets it run to its end."""
 
-    geometry: Geometry
-    state: Any  # of the solver
-    n_pieces: int  # as asked for
+    tight_from: float = 0.0  # iteration before which it has no use for a tight bound
 
-    def fits(self, points: Tensor, n_pieces: int) -> bool:
-        """Whether it is for these lifted points on this device, with as many pieces asked for."""
-        known = self.geometry.lifted
-        if known.shape != points.shape or known.device != points.device or self.n_pieces != n_pieces:
-            return False
-        return torch.equal(known, points)
+    def __call__(self, check: Check, learned: Callable[[float], Any]) -> bool:
+        """Take a look, `learned` being the best function or divergence so far by its temperature; True ends the fit."""
+        return False
 
-    def grown(self, points: Tensor, like: Geometry, classes: Tensor | None) -> tuple[Geometry, Any] | None:
-        """Cells and state for more points, if the pieces are of the same kind: one a point, or cells."""
-        before = self.geometry
-        if before.own_piece != like.own_piece or before.lifted.device != points.device:
-            return None
-        place = known_places(before.lifted, points)
-        new = torch.nonzero(place < 0).squeeze(1)
-        cells = before.cells[place.clamp_min(0)]
-        if len(new):
-            cells[new] = nearest_cells(before, points[new, :-1])
-            if classes is not None:
-                _keep_classes_apart(before, points, cells, place, classes)
-        geometry = like if like.own_piece else replace(like, cells=cells, n_pieces=before.n_pieces)
-        return geometry, grown(self.state, before, geometry, place, cells)
+    def finish(self, learned: Callable[[float], Any]) -> None:
+        """Take what was learned, when the fit has ended."""
 
 
-def _keep_classes_apart(before: Geometry, points: Tensor, cells: Tensor, place: Tensor, classes: Tensor) -> None:
-    """Give new points of a class that has cells to the nearest of these."""
-    known = place >= 0
-    for label in torch.unique(classes[~known]):
-        here = torch.nonzero(~known & (classes == label)).squeeze(1)
-        theirs = torch.unique(cells[known & (classes == label)])
-        if len(theirs):
-            cells[here] = theirs[nearest_cells(before, points[here, :-1], theirs)]
+@dataclass(frozen=True)
+class _Listeners:
+    """The callback and the monitor of a fit, as the solver calls them."""
 
+    callback: Callable[[Check], bool | None] | None
+    monitor: Monitor | None
+    learned: Callable[[Tensor, float], Any]
 
-@dataclass
-class _Rows:
-    """What `partial_fit` has seen."""
-
-    features: np.ndarray
-    targets: np.ndarray
-    units: Standardisation
-
-    def with_more(self, features: np.ndarray, targets: np.ndarray) -> _Rows:
-        """All rows; the units stay, or the state would be for other coordinates."""
-        targets = np.concatenate([self.targets, check.same_kind("y", targets, self.targets)])
-        return _Rows(np.concatenate([self.features, features]), targets, self.units)
-
-
-class Watch(Protocol):
-    """Who looks at a fit while it runs."""
-
-    tight_from: float  # iteration before which it has no use for a tight bound
-
-    def __call__(self, check: Check, view: Callable[[float], Any]) -> bool:
-        """Take a look, `view` being the fitted estimator by its temperature; True ends the fit."""
-        ...
+    def __call__(self, found: Check, pieces: Tensor) -> bool:
+        stop = self.callback is not None and bool(self.callback(found))
+        return (self.monitor is not None and self.monitor(found, partial(self.learned, pieces))) or stop
 
 
 @shown_in_notebooks
@@ -114,54 +75,24 @@ class SolverEstimator(BaseEstimator, ABC):
     callback: Callable | None
     random_state: int | np.random.RandomState | None
 
-    _warm: _Warm | None = None
-    _seen: _Rows | None = None  # by partial_fit
-    _watch: Watch | None = None
+    _warm: WarmStart | None = None
+    _seen: SeenRows | None = None  # by partial_fit
+    _predicts: bool  # whether targets are numbers to predict, or else class labels
     _own_piece_points: int  # n_pieces="auto": up to here every point has its own piece
     _auto_cells: int  # and pieces beyond
     _shares_points: bool  # whether processes share the points of a fit, or else its pieces
 
-    def _options(self) -> Options:
-        """Checked parameters of the loop."""
-        check_random_state(self.random_state)
-        check.boolean("warm_start", self.warm_start)
-        return Options(
-            tol=check.positive("tol", self.tol),
-            max_iter=check.integer_at_least("max_iter", self.max_iter, 1),
-            verbose=check.verbosity(self.verbose),
-        )
+    @abstractmethod
+    def fit(self, X: Array, y: Array) -> Any:
+        """Fit to rows and their targets or labels."""
 
-    def _watched(self, options: Options, view: Callable[[Tensor, float], Any]) -> Options:
-        """Let the callback see every check, and who watches a fit this estimator as fitted with the best pieces so far.
+    @abstractmethod
+    def _fit(self, features: np.ndarray, targets: np.ndarray, monitor: Monitor | None = None) -> Any:
+        """Fit to checked rows."""
 
-        `view` makes it from pieces and a temperature.
-        """
-        callback, watch = check.callback(self.callback), self._watch
-
-        def monitor(found: Check, pieces: Tensor) -> bool:
-            stop = callback is not None and bool(callback(found))
-            seen = watch is not None and watch(found, lambda temperature: view(pieces, temperature))
-            return stop or seen
-
-        tight_from = 0.0 if watch is None else watch.tight_from
-        return replace(options, tight_from=tight_from, monitor=monitor)
-
-    def _penalty_level(self, units: Standardisation, device: torch.device) -> Tensor:
-        """alpha_l in the solver's coordinates: alpha acts on the original slopes where nothing is standardised."""
-        alpha = check.positive("alpha", self.alpha)
-        plain = check.boolean("standardize", self.standardize)
-        unit = np.ones_like(units.unit) if plain else units.target_scale * units.unit
-        return torch.as_tensor(alpha / unit, device=device)
-
-    def _piece_count(self, n_points: int) -> int:
-        """The pieces asked for, given the number of distinct points."""
-        if self.n_pieces == "auto":
-            return n_points if n_points <= self._own_piece_points else self._auto_cells
-        return n_points if self.n_pieces is None else min(int(self.n_pieces), n_points)
-
-    def _has_own_pieces(self, n_points: int) -> bool:
-        """Whether every one of so many points has a piece of its own, whatever the seed."""
-        return not isinstance(self.n_pieces, Integral) and self._piece_count(n_points) == n_points
+    @abstractmethod
+    def _need(self, n: int, n_features: int, n_pieces: int, ranks: Ranks) -> MemoryNeed:
+        """What a fit to so many distinct points takes at most."""
 
     def memory_needed(self, n_samples: int, n_features: int) -> MemoryNeed:
         """What a fit to so many distinct rows would take at most, beside the rows themselves.
@@ -185,110 +116,6 @@ class SolverEstimator(BaseEstimator, ABC):
         n = check.integer_at_least("n_samples", n_samples, 1)
         check.pieces(self.n_pieces, n)
         return self._need(n, check.integer_at_least("n_features", n_features, 1), self._piece_count(n), current())
-
-    @abstractmethod
-    def _need(self, n: int, n_features: int, n_pieces: int, ranks: Ranks) -> MemoryNeed:
-        """What a fit to so many distinct points takes at most."""
-
-    @property
-    def _fine(self) -> bool:
-        """Whether the state is in double precision."""
-        return check.positive("tol", self.tol) < FINE_TOLERANCE
-
-    def _points(self, features: np.ndarray, units: Standardisation, merged: Merged) -> Points:
-        """The distinct points of a fit, where they belong."""
-        ranks = current() if self._shares_points else ALONE
-        return Points(features, units, merged, check.resolve_device(self.device), ranks)
-
-    def _keeper(self) -> checkpoints.Keeper | None:
-        kept = checkpoints.checked(self.checkpoint)
-        return None if kept is None else checkpoints.Keeper(kept, current())
-
-    def _geometry(
-        self, points: Points, seed: Any, classes: np.ndarray | None = None, keeper: checkpoints.Keeper | None = None
-    ) -> tuple[Geometry, Any]:
-        """Points cut into cells, with the state of the last fit where a warm start applies."""
-        n_pieces, ranks = self._piece_count(len(points)), points.ranks
-        self._check_room(points, n_pieces)
-        kept = self._kept_cells(points, classes, keeper)
-        there = points.lifted()
-        warm, self._warm = self._warm, None  # it is used up, also where the fit fails
-        if self.warm_start and not ranks.any(warm is None or not warm.fits(there, n_pieces)):
-            assert warm is not None
-            return replace(warm.geometry, weights=points.weights), warm.state
-        index = torch.arange(len(there), device=there.device)
-        whole = Geometry(there, points.weights, index, len(there), ranks)
-        own_piece = n_pieces == len(points)
-        if self._seen is not None and warm is not None and (own_piece or warm.n_pieces == n_pieces):
-            like = whole if own_piece else replace(whole, n_pieces=0)
-            more = warm.grown(there, like, None if classes is None else torch.as_tensor(classes, device=there.device))
-            if more is not None:
-                return more
-        if own_piece:
-            return whole, None
-        if kept is not None:
-            cells, n_cells = kept.to(there.device), int(ranks.largest(kept.max())) + 1
-        else:
-            cells, n_cells = points.cut(there, n_pieces, classes, seed)
-        return replace(whole, cells=cells, n_pieces=n_cells), None
-
-    def _kept_cells(
-        self, points: Points, classes: np.ndarray | None, keeper: checkpoints.Keeper | None
-    ) -> Tensor | None:
-        """The cells that a checkpoint of this fit has; other ranks must have the same data and parameters."""
-        ranks = current()
-        if keeper is None and ranks.size == 1:
-            return None
-        seed = int(self.random_state) if isinstance(self.random_state, Integral) else None
-        values = [type(self).__name__, str(self.n_pieces), seed, float(self.alpha), float(self.tol)]
-        units, merged = points.units, points.merged
-        arrays = units.centre, units.scale, merged.inverse, merged.counts, np.zeros(0) if classes is None else classes
-        about = checkpoints.digest(values, (torch.as_tensor(array) for array in arrays))
-        number = float(int(about[:12], 16))  # fits a double
-        if ranks.any(ranks.agreed(number, float(self.max_iter)) != (number, float(self.max_iter))):
-            raise ValueError("X, y and parameters must be the same on every process that shares a fit, got others")
-        return None if keeper is None else keeper.cells(about)
-
-    def _seed(self) -> Any:
-        """The seed of a fit: without one, ranks must still draw the same numbers."""
-        ranks = current()
-        if ranks.size == 1 or isinstance(self.random_state, Integral):
-            return self.random_state
-        return int(ranks.agreed(float(check_random_state(self.random_state).randint(2**31 - 1)))[0])
-
-    def _check_room(self, points: Points, n_pieces: int) -> None:
-        """Refuse what cannot be done, and say what is to come."""
-        n, n_features, ranks = len(points), points.features.shape[1], current()
-        if ranks.size > n:
-            raise ValueError(f"X must have at least as many distinct rows as processes, {ranks.size}, got {n}")
-        if points.ranks.size > 1 and n_pieces >= n:
-            raise ValueError(
-                f"n_pieces must be a number below that of the distinct points, {n}, where several processes share"
-                f" them, got {self.n_pieces!r}"
-            )
-        need, free = self._need(n, n_features, n_pieces, ranks), free_bytes(points.device)
-        wanted = need.total * (ranks.local_size if points.device.type == "cpu" else 1)
-        if self.verbose and ranks.rank == 0:
-            tqdm.write(f"{type(self).__name__}: {n} points, {n_pieces} pieces; {need}, {readable(free)} free")
-        if ranks.any(wanted > free):
-            raise MemoryError(
-                f"the fit needs {need} for {n} points and {n_pieces} pieces, and {readable(free)} are"
-                f" free; {self._advice(n, n_features, free, ranks)}"
-            )
-
-    def _advice(self, n: int, n_features: int, free: int, ranks: Ranks) -> str:
-        """What to do where memory is short."""
-        for n_pieces in (1000, 400, 200, 100, 50):
-            need = self._need(n, n_features, n_pieces, ranks)
-            if n_pieces < self._piece_count(n) and need.total * ranks.local_size <= free:
-                return f"n_pieces={n_pieces} needs {readable(need.total)}"
-        return "share it among more machines"
-
-    def _keep_state(self, geometry: Geometry, solution: Solution) -> None:
-        """Remember where a warm start, or a fit to more points, goes on."""
-        self._warm = None
-        if self.warm_start or self._seen is not None:
-            self._warm = _Warm(geometry, solution.state, self._piece_count(geometry.n_total))
 
     @check.all_or_nothing
     def fit_blocks(self, blocks: Iterable[tuple[Array, Array]]) -> Any:
@@ -319,50 +146,160 @@ class SolverEstimator(BaseEstimator, ABC):
             self.feature_names_in_ = np.asarray(names, dtype=object)
         return self
 
-    @abstractmethod
-    def fit(self, X: Array, y: Array) -> Any:
-        """Fit to rows and their targets or labels."""
+    @check.all_or_nothing
+    def partial_fit(self, X: Array, y: Array) -> Any:
+        """Fit to the rows of all calls since the first, or since the last :meth:`fit`.
 
-    @abstractmethod
-    def _fit(self, features: np.ndarray, targets: np.ndarray, units: Standardisation | None = None) -> Any:
-        """Fit to checked rows, in given units if any."""
+        A fit to more rows goes on from the one before: the state of the rows that are known is kept, and so are the
+        cells, and the units of the first call. A class of labels may appear late.
 
-    @abstractmethod
-    def _units(self, features: np.ndarray, targets: np.ndarray) -> Standardisation:
-        """The units of a fit to these rows."""
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+            Targets, or class labels.
 
-    def _fit_more(self, features: np.ndarray, targets: np.ndarray) -> Any:
-        """Fit to these rows and those of earlier calls of `partial_fit`."""
+        Returns
+        -------
+        self : estimator
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bregnet import ConvexRegressor
+        >>> x = np.linspace(-1, 1, 60)[:, None]
+        >>> model = ConvexRegressor(1e-3).partial_fit(x[::2], x[::2, 0] ** 2)
+        >>> bool(model.partial_fit(x[1::2], x[1::2, 0] ** 2).score(x, x[:, 0] ** 2) > 0.99)
+        True
+        """
+        features, targets = self._validated(X, y, reset=self._seen is None, dtype=np.float64)
         if current().size > 1:
             raise ValueError("partial_fit must run in one process, got several that share the points")
         if checkpoints.checked(self.checkpoint) is not None:
             raise ValueError("checkpoint must be None for partial_fit, whose rows change")
-        before = self._seen
-        if before is None:
-            self._warm, rows = None, _Rows(features, targets, self._units(features, targets))
+        if self._seen is not None:
+            targets = np.concatenate([self._seen.targets, check.same_kind("y", targets, self._seen.targets)])
+            features = np.concatenate([self._seen.features, features])
+        fresh = Standardisation.of(features, targets if self._predicts else None)
+        if self._seen is None or not self._seen.units.serves(fresh):
+            self._warm, self._seen = None, SeenRows(features, targets, fresh)
         else:
-            rows = before.with_more(features, targets)
-            fresh = self._units(rows.features, rows.targets)
-            if not rows.units.serves(fresh):
-                self._warm, rows.units = None, fresh
-        self._seen = rows
-        try:
-            return self._fit(rows.features, rows.targets, rows.units)
-        except BaseException:
-            self._seen = before
-            raise
+            self._seen = SeenRows(features, targets, self._seen.units)
+        return self._fit(features, targets)
 
-    def _record(self, result: Result) -> None:
+    @check.all_or_nothing
+    def _fit_monitored(self, X: Array, y: Array, monitor: Monitor) -> Any:
+        """Fit as `fit` does while `monitor` looks on; it is for the caller to warn where the fit does not end well."""
+        return self._fit(*self._validated(X, y), monitor=monitor)
+
+    def _validated(self, X: Array, y: Array, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and targets; those of a memory-mapped array stay in their file, in their precision."""
+        kind = "numeric" if isinstance(X, np.memmap) else np.float64
+        checks = {"dtype": kind, "y_numeric": self._predicts, **checks}
+        features, targets = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), **checks)
+        return features, targets.astype(np.float64) if self._predicts else targets
+
+    def _units(self, features: np.ndarray, targets: np.ndarray | None = None) -> Standardisation:
+        """The units of a fit: those that `partial_fit` goes on with, or else those of the rows."""
+        return Standardisation.of(features, targets) if self._seen is None else self._seen.units
+
+    def _options(self, n_rows: int) -> Options:
+        """Parameters of the loop; those that all learners have are checked."""
+        check_random_state(self.random_state)
+        check.boolean("warm_start", self.warm_start)
+        check.boolean("standardize", self.standardize)
+        check.callback(self.callback)
+        checkpoints.checked(self.checkpoint)
+        check.pieces(self.n_pieces, n_rows)
+        return Options(
+            tol=check.positive("tol", self.tol),
+            max_iter=check.integer_at_least("max_iter", self.max_iter, 1),
+            verbose=check.verbosity(self.verbose),
+        )
+
+    def _penalty_level(self, units: Standardisation, device: torch.device) -> Tensor:
+        """alpha_l in the solver's coordinates: alpha acts on the original slopes where nothing is standardised."""
+        unit = np.ones_like(units.unit) if self.standardize else units.target_scale * units.unit
+        return torch.as_tensor(check.positive("alpha", self.alpha) / unit, device=device)
+
+    def _piece_count(self, n_points: int) -> int:
+        """The pieces asked for, given the number of distinct points."""
+        if self.n_pieces == "auto":
+            return n_points if n_points <= self._own_piece_points else self._auto_cells
+        return n_points if self.n_pieces is None else min(int(self.n_pieces), n_points)
+
+    @property
+    def _fine(self) -> bool:
+        """Whether the state is in double precision."""
+        return check.positive("tol", self.tol) < FINE_TOLERANCE
+
+    def _seed(self) -> Any:
+        """The seed of a fit: without one, ranks must still draw the same numbers."""
+        ranks = current()
+        if ranks.size == 1 or isinstance(self.random_state, Integral):
+            return self.random_state
+        return int(ranks.agreed(float(check_random_state(self.random_state).randint(2**31 - 1)))[0])
+
+    def _points(self, features: np.ndarray, units: Standardisation, merged: Merged) -> Points:
+        """The distinct points of a fit, where they belong."""
+        ranks = current() if self._shares_points else ALONE
+        return Points(features, units, merged, check.resolve_device(self.device), ranks)
+
+    def _start(self, points: Points, seed: Any, classes: np.ndarray | None = None) -> Start:
+        """Cells, inside each class where classes of the points are given, and what there is to go on from."""
+        n, n_features = len(points), points.features.shape[1]
+        n_pieces = self._piece_count(n)
+        need = partial(self._need, n, n_features, ranks=current())
+        if points.ranks.size > 1 and n_pieces >= n:
+            raise ValueError(
+                f"n_pieces must be a number below that of the distinct points, {n}, where several processes share"
+                f" them, got {self.n_pieces!r}"
+            )
+        require_room(type(self).__name__, points, n_pieces, need, verbose=bool(self.verbose))
+        known_seed = int(self.random_state) if isinstance(self.random_state, Integral) else None
+        parameters = [type(self).__name__, str(self.n_pieces), known_seed, float(self.alpha), float(self.tol)]
+        writer, cells = open_checkpoint(self.checkpoint, parameters, self.max_iter, points, classes)
+        warm, self._warm = self._warm, None  # it is used up, also where the fit fails
+        geometry, state = starting_geometry(
+            points,
+            n_pieces,
+            seed=seed,
+            classes=classes,
+            cells=cells,
+            warm=warm,
+            same_points=self.warm_start,
+            more_points=self._seen is not None,
+        )
+        return Start(geometry, state, writer)
+
+    def _solve(
+        self,
+        problem: Problem,
+        start: Start,
+        options: Options,
+        learned: Callable[[Tensor, float], Any],
+        monitor: Monitor | None,
+    ) -> tuple[Tensor, Result]:
+        """The best pieces and how they were found; where a later fit may go on from them, their state is kept."""
+        listeners = _Listeners(self.callback, monitor, learned)
+        options = replace(options, monitor=listeners, tight_from=0.0 if monitor is None else monitor.tight_from)
+        solution = solve(problem, options, start=start.state, keeper=start.checkpoint)
+        if monitor is not None:
+            monitor.finish(partial(learned, solution.pieces))
+        if self.warm_start or self._seen is not None:
+            self._warm = WarmStart(problem.geometry, solution.state, self._piece_count(problem.geometry.n_total))
+        return solution.pieces, solution.result
+
+    def _record(self, result: Result, *, monitored: bool) -> None:
         """Store how the fit went, and warn who called the library where it did not end well."""
         self.result_ = result
         self.gap_ = result.gap
         self.n_iter_ = max(1, result.n_iter)
-        if not (result.converged or result.stopped) and self._watch is None:  # else it is for the watcher to tell
+        if not (result.converged or result.stopped or monitored):
             message = f"{type(self).__name__} {result.status}; raise max_iter or tol"
             warnings.warn(message, ConvergenceWarning, stacklevel=check.calls_inside() + 1)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__().copy()
         state["_warm"] = None  # the state matrix of a warm start is large and of no use elsewhere
-        state.pop("_watch", None)
         return state

@@ -1,48 +1,54 @@
-"""A threshold on divergences that tells similar from dissimilar pairs."""
+"""A threshold on divergences: pairs up to it count as similar."""
 
 from __future__ import annotations
 
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 
 from bregnet._core import validation as check
+from bregnet.divergences import BregmanDivergence
 
-STRATEGIES = ("accuracy", "balanced_accuracy", "true_positive_rate", "false_positive_rate")
+
+class KnownPairs(NamedTuple):
+    """Pairs of rows that are known to be similar or not: D(point, tangent) should be small or large."""
+
+    tangents: np.ndarray  # (m,), row numbers
+    points: np.ndarray
+    similar: np.ndarray  # bool
+
+    def divergences(self, divergence: BregmanDivergence, features: np.ndarray, n_elements: int = 1 << 20) -> np.ndarray:
+        """D of every pair of rows of `features`, which may lie in a file.
+
+        Entries of a matrix where a fourth of it, or more, is needed: one of a pair costs more. Else some pairs at a
+        time, whose features are `n_elements` numbers at most.
+        """
+        (rows, place), (others, other) = (np.unique(ends, return_inverse=True) for ends in (self.points, self.tangents))
+        if len(rows) * len(others) <= 4 * len(self.points):
+            return np.asarray(divergence.pairwise(_double(features[rows]), _double(features[others])))[place, other]
+        step = max(1, n_elements // features.shape[1])
+        parts = (slice(start, start + step) for start in range(0, len(self.points), step))
+        pairs = ((_double(features[self.points[part]]), _double(features[self.tangents[part]])) for part in parts)
+        return np.concatenate([divergence.paired(*pair) for pair in pairs])
+
+
+def _double(rows: np.ndarray) -> np.ndarray:
+    return np.asarray(rows, dtype=np.float64)
 
 
 def similarity_threshold(
     distances: np.ndarray, similar: np.ndarray, strategy: str = "accuracy", rate: float | None = None
 ) -> float:
-    """The threshold up to which pairs count as similar.
+    """The threshold up to which pairs count as similar, best by a strategy of :meth:`bregnet.PBDL.calibrate`.
 
-    Parameters
-    ----------
-    distances : ndarray of shape (n_pairs,)
-    similar : ndarray of shape (n_pairs,), bool
-    strategy : {"accuracy", "balanced_accuracy", "true_positive_rate", "false_positive_rate"}
-        What is best: most pairs told right; most of both kinds; at least `rate` of the similar pairs found, with as
-        few others as possible; or at most `rate` of the dissimilar pairs let through, with as many similar ones as
-        possible.
-    rate : float or None
-        Between 0 and 1, for the last two.
-
-    Returns
-    -------
-    threshold : float
-        Midway between two distances, or as near to it as numbers get; plus or minus infinity where everything or
-        nothing counts as similar.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bregnet.learners.calibration import similarity_threshold
-    >>> similarity_threshold(np.array([0.1, 0.2, 0.9, 1.0]), np.array([True, True, False, False]))
-    0.55
+    Midway between two distances, or as near to it as numbers get; plus or minus infinity where everything or nothing
+    counts as similar.
     """
-    check.one_of("strategy", strategy, STRATEGIES)
-    known = isinstance(rate, Real) and not isinstance(rate, bool) and 0 <= rate <= 1
-    if strategy.endswith("rate") and not known:
+    known = ("accuracy", "balanced_accuracy", "true_positive_rate", "false_positive_rate")
+    check.one_of("strategy", strategy, known)
+    proper = isinstance(rate, Real) and not isinstance(rate, bool) and 0 <= rate <= 1
+    if strategy.endswith("rate") and not proper:
         raise ValueError(f"rate must be between 0 and 1 for strategy {strategy!r}, got {rate!r}")
     if rate is not None and not strategy.endswith("rate"):
         raise ValueError(f"rate goes with a strategy of a rate, got {rate!r} with {strategy!r}")

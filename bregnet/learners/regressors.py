@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from copy import copy
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -20,17 +18,14 @@ from bregnet._core.arrays import Array, to_numpy, to_torch
 from bregnet._core.validation import sample_weights
 from bregnet.distributed import Ranks, current
 from bregnet.divergences import DifferenceOfConvex, MaxAffine
-from bregnet.learners.base import SolverEstimator
-from bregnet.solver.checkpoints import Checkpoint, Keeper
+from bregnet.learners.base import Monitor, SolverEstimator
+from bregnet.learners.start import Start
+from bregnet.solver.checkpoints import Checkpoint
 from bregnet.solver.partition import merge_duplicates
 from bregnet.solver.penalty import Penalty
 from bregnet.solver.points import MemoryNeed, Standardisation, working_pairs_need
 from bregnet.solver.regression import LeastSquares
 from bregnet.solver.result import Check, Result
-from bregnet.solver.solve import solve
-
-LEVEL_POINTS = 500  # to set the level of a smoothed function by, during a fit
-MOST_LEVEL_POINTS = 20_000  # and afterwards
 
 LearnedFunction: TypeAlias = MaxAffine | DifferenceOfConvex
 
@@ -99,49 +94,13 @@ class FunctionRegressor(RegressorMixin, BaseEstimator):
 class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
     """What the two regressors share: validate, build the problem, solve, store, warn."""
 
-    def __init__(
-        self,
-        alpha: float = 1e-2,
-        *,
-        n_pieces: int | str | None = "auto",
-        temperature: float = 0.0,
-        clip: bool = False,
-        standardize: bool = True,
-        tol: float = 1e-2,
-        max_iter: int = 5000,
-        warm_start: bool = False,
-        checkpoint: str | os.PathLike | Checkpoint | None = None,
-        device: str | torch.device = "auto",
-        verbose: int = 0,
-        callback: Callable[[Check], bool | None] | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.alpha = alpha
-        self.n_pieces = n_pieces
-        self.temperature = temperature
-        self.clip = clip
-        self.standardize = standardize
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.checkpoint = checkpoint
-        self.device = device
-        self.verbose = verbose
-        self.callback = callback
-        self.random_state = random_state
-
+    temperature: float
+    monotone: Any = None
+    _predicts = True
     _own_piece_points = 20_000
     _auto_cells = 1000
     _shares_points = False
     _signs: tuple[int, ...]  # of the convex functions that the fitted one is made of
-
-    def _slope_signs(self, n_features: int) -> np.ndarray | None:
-        """The signs that slopes must keep."""
-        return None
-
-    @abstractmethod
-    def _functions(self, pieces: Sequence[Tensor], units: Standardisation) -> tuple[LearnedFunction, np.ndarray]:
-        """The fitted function and the bounds on its slopes, in the original coordinates."""
 
     def _need(self, n: int, n_features: int, n_pieces: int, ranks: Ranks) -> MemoryNeed:
         n_sets = len(self._signs)
@@ -167,97 +126,82 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         >>> ConvexRegressor().fit([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 4.0, 9.0]).gap_ <= 0.01
         True
         """
-        kind = "numeric" if isinstance(X, np.memmap) else np.float64
-        features, targets = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=kind, y_numeric=True)
+        features, targets = self._validated(X, y)
         self._seen = None
-        return self._fit(features, targets.astype(np.float64))
+        return self._fit(features, targets)
 
-    @check.all_or_nothing
-    def partial_fit(self, X: Array, y: Array) -> Any:
-        """Fit to the rows of all calls since the first, or since the last :meth:`fit`.
-
-        A fit to more rows goes on from the one before: the state of the rows that are known is kept, and so are the
-        cells, and the units of the first call.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
-
-        Returns
-        -------
-        self : estimator
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from bregnet import ConvexRegressor
-        >>> x = np.linspace(-1, 1, 60)[:, None]
-        >>> model = ConvexRegressor(1e-3).partial_fit(x[::2], x[::2, 0] ** 2)
-        >>> bool(model.partial_fit(x[1::2], x[1::2, 0] ** 2).score(x, x[:, 0] ** 2) > 0.99)
-        True
-        """
-        first = self._seen is None
-        checks = {"dtype": np.float64, "y_numeric": True, "reset": first}
-        features, targets = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), **checks)
-        return self._fit_more(features, targets.astype(np.float64))
-
-    def _units(self, features: np.ndarray, targets: np.ndarray) -> Standardisation:
-        return Standardisation.of(features, targets)
-
-    def _fit(self, features: np.ndarray, targets: np.ndarray, units: Standardisation | None = None) -> Any:
+    def _fit(self, features: np.ndarray, targets: np.ndarray, monitor: Monitor | None = None) -> Any:
+        """Validate the parameters, build the program, solve it, store the function."""
+        options = self._options(len(features))
         temperature = check.at_least_zero("temperature", self.temperature)
         check.boolean("clip", self.clip)
-        check.boolean("standardize", self.standardize)
-        units = units or self._units(features, targets)
-        unit = units.target_scale if self.standardize else 1.0  # of temperatures
-        spread = float(targets.min()), float(targets.max())
-        few = features[:: max(1, len(features) // LEVEL_POINTS)]
-        many = features[:: max(1, len(features) // MOST_LEVEL_POINTS)]
-        options, keeper = self._options(), self._keeper()
-        problem, state = self._prepare(features, targets, units, keeper)
 
-        def view(pieces: Tensor, temperature: float) -> Any:
-            seen = copy(self)
-            plain, seen.feature_bounds_ = self._functions(problem.used(pieces), units)
-            seen.function_ = smoothed(plain, unit * temperature, few)
-            seen.target_range_, seen.temperature = spread, temperature
-            return seen
+        units = self._units(features, targets)
+        problem, start = self._program(features, targets, units)
+        learned = _FunctionFromPieces(problem, units, units.target_scale if self.standardize else 1.0, features)
 
-        solution = solve(problem, self._watched(options, view), start=state, keeper=keeper)
+        pieces, result = self._solve(problem, start, options, learned.quick_function, monitor)
 
-        self._keep_state(problem.geometry, solution)
-        plain, self.feature_bounds_ = self._functions(problem.used(solution.pieces), units)
-        self.function_ = smoothed(plain, unit * temperature, many)
-        self.target_range_ = spread
-        self._record(_in_units(solution.result, 1.0 if self.standardize else units.target_scale**2))
+        self.function_, self.feature_bounds_ = learned.function(pieces, temperature)
+        self.target_range_ = float(targets.min()), float(targets.max())
+        result = _in_units(result, 1.0 if self.standardize else units.target_scale**2)
+        self._record(result, monitored=monitor is not None)
         return self
 
-    def _prepare(
-        self,
-        features: np.ndarray,
-        targets: np.ndarray,
-        units: Standardisation,
-        keeper: Keeper | None = None,
-    ) -> tuple[LeastSquares, Any]:
-        """The program in the solver's coordinates, duplicates merged, and the state to start from."""
-        check.pieces(self.n_pieces, len(features))
+    def _program(self, features: np.ndarray, targets: np.ndarray, units: Standardisation) -> tuple[LeastSquares, Start]:
+        """The program for rows in these units, and where the solver starts."""
+        signs = check.monotone_signs(self.monotone, features.shape[1])
         merged = merge_duplicates(features, units.points)
         points = self._points(features, units, merged)
-        level = self._penalty_level(units, points.device)
+        slope_signs = None if signs is None else torch.as_tensor(signs, device=points.device)
+        penalty = Penalty(self._penalty_level(units, points.device), slope_signs)
         scaled = units.targets(targets)
         means = np.bincount(merged.inverse, scaled) / merged.counts
         offset = float(np.mean((scaled - means[merged.inverse]) ** 2))
-        geometry, state = self._geometry(points, self._seed(), keeper=keeper)
-        signs = self._slope_signs(geometry.dimension)
-        penalty = Penalty(level, None if signs is None else torch.as_tensor(signs, device=points.device))
-        return LeastSquares(geometry, points.here(means), penalty, self._signs, offset, current()), state
+        start = self._start(points, self._seed())
+        return LeastSquares(start.geometry, points.here(means), penalty, self._signs, offset, current()), start
+
+
+@dataclass(frozen=True)
+class _FunctionFromPieces:
+    """From pieces in the solver's coordinates to the function in those of the data."""
+
+    problem: LeastSquares
+    units: Standardisation
+    temperature_unit: float
+    features: np.ndarray
+
+    def quick_function(self, pieces: Tensor, temperature: float) -> LearnedFunction:
+        """The function during a fit: where it is smoothed, its level is that at about 500 points."""
+        return smoothed(self._plain(pieces), self.temperature_unit * temperature, self._sample(500))
+
+    def function(self, pieces: Tensor, temperature: float) -> tuple[LearnedFunction, np.ndarray]:
+        """The function, and the bounds on its slopes before it is smoothed."""
+        plain = self._plain(pieces)
+        bounds = sum(np.abs(part.slopes).max(0) for part in parts_of(plain))
+        return smoothed(plain, self.temperature_unit * temperature, self._sample(20_000)), np.asarray(bounds)
+
+    def _plain(self, pieces: Tensor) -> LearnedFunction:
+        used = (part.cpu().numpy() for part in self.problem.used(pieces))
+        levels = (self.units.target_centre, 0.0)
+        parts = [MaxAffine(*self.units.original(part, level=at)) for part, at in zip(used, levels, strict=False)]
+        return parts[0] if len(parts) == 1 else DifferenceOfConvex(*parts)
+
+    def _sample(self, n_points: int) -> np.ndarray:
+        return self.features[:: max(1, len(self.features) // n_points)]
 
 
 def _in_units(result: Result, unit: float) -> Result:
     """The same result with values of the loss multiplied by `unit`."""
     history = tuple(replace(c, objective=c.objective * unit, dual_bound=c.dual_bound * unit) for c in result.history)
     return replace(result, objective=result.objective * unit, dual_bound=result.dual_bound * unit, history=history)
+
+
+def parts_of(function: LearnedFunction) -> list[MaxAffine]:
+    """The convex functions that it is made of."""
+    if isinstance(function, DifferenceOfConvex):
+        return [cast(MaxAffine, function.convex), cast(MaxAffine, function.concave)]
+    return [function]
 
 
 def smoothed(function: LearnedFunction, temperature: float, X: np.ndarray) -> LearnedFunction:
@@ -267,16 +211,12 @@ def smoothed(function: LearnedFunction, temperature: float, X: np.ndarray) -> Le
     """
     if temperature == 0:
         return function
-    if isinstance(function, DifferenceOfConvex):
-        parts = (cast(MaxAffine, part) for part in (function.convex, function.concave))
-        return DifferenceOfConvex(*(_soft(part, temperature, X) for part in parts))
-    return _soft(function, temperature, X)
-
-
-def _soft(function: MaxAffine, temperature: float, X: np.ndarray) -> MaxAffine:
-    soft = MaxAffine(function.slopes, function.intercepts, temperature=temperature)
-    level = float(np.mean(function(X) - soft(X)))
-    return MaxAffine(function.slopes, function.intercepts + level, temperature=temperature)
+    parts = []
+    for plain in parts_of(function):
+        soft = MaxAffine(plain.slopes, plain.intercepts, temperature=temperature)
+        level = float(np.mean(plain(X) - soft(X)))
+        parts.append(MaxAffine(plain.slopes, plain.intercepts + level, temperature=temperature))
+    return parts[0] if len(parts) == 1 else DifferenceOfConvex(*parts)
 
 
 class ConvexRegressor(_MaxAffineRegressor):
@@ -354,6 +294,8 @@ class ConvexRegressor(_MaxAffineRegressor):
     True
     """
 
+    _signs = (1,)
+
     def __init__(
         self,
         alpha: float = 1e-2,
@@ -372,31 +314,20 @@ class ConvexRegressor(_MaxAffineRegressor):
         callback: Callable[[Check], bool | None] | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        super().__init__(
-            alpha,
-            n_pieces=n_pieces,
-            temperature=temperature,
-            clip=clip,
-            standardize=standardize,
-            tol=tol,
-            max_iter=max_iter,
-            warm_start=warm_start,
-            checkpoint=checkpoint,
-            device=device,
-            verbose=verbose,
-            callback=callback,
-            random_state=random_state,
-        )
+        self.alpha = alpha
         self.monotone = monotone
-
-    _signs = (1,)
-
-    def _slope_signs(self, n_features: int) -> np.ndarray | None:
-        return check.monotone_signs(self.monotone, n_features)
-
-    def _functions(self, pieces: Sequence[Tensor], units: Standardisation) -> tuple[MaxAffine, np.ndarray]:
-        function = MaxAffine(*units.original(pieces[0].cpu().numpy(), level=units.target_centre))
-        return function, np.abs(function.slopes).max(0)
+        self.n_pieces = n_pieces
+        self.temperature = temperature
+        self.clip = clip
+        self.standardize = standardize
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
+        self.device = device
+        self.verbose = verbose
+        self.callback = callback
+        self.random_state = random_state
 
 
 class DCRegressor(_MaxAffineRegressor):
@@ -469,7 +400,33 @@ class DCRegressor(_MaxAffineRegressor):
 
     _signs = (1, -1)
 
-    def _functions(self, pieces: Sequence[Tensor], units: Standardisation) -> tuple[DifferenceOfConvex, np.ndarray]:
-        convex = MaxAffine(*units.original(pieces[0].cpu().numpy(), level=units.target_centre))
-        concave = MaxAffine(*units.original(pieces[1].cpu().numpy(), level=0.0))
-        return DifferenceOfConvex(convex, concave), np.abs(convex.slopes).max(0) + np.abs(concave.slopes).max(0)
+    def __init__(
+        self,
+        alpha: float = 1e-2,
+        *,
+        n_pieces: int | str | None = "auto",
+        temperature: float = 0.0,
+        clip: bool = False,
+        standardize: bool = True,
+        tol: float = 1e-2,
+        max_iter: int = 5000,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike | Checkpoint | None = None,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+        callback: Callable[[Check], bool | None] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.alpha = alpha
+        self.n_pieces = n_pieces
+        self.temperature = temperature
+        self.clip = clip
+        self.standardize = standardize
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
+        self.device = device
+        self.verbose = verbose
+        self.callback = callback
+        self.random_state = random_state

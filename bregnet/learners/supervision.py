@@ -1,14 +1,159 @@
-"""Checks of pairs and triplets, and labels in terms of distinct points."""
+"""What is known about the rows of X: class labels, pairs or triplets.
+
+Each kind checks what the user gave, names pairs of rows that are known to be similar or not, by which a threshold is
+set, and builds the loss of the solver's program once the points are cut into cells.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from sklearn.utils import check_random_state
 
 from bregnet._core import arrays
 from bregnet._core import validation as check
+from bregnet.learners.calibration import KnownPairs
+from bregnet.solver import bregman
+from bregnet.solver.geometry import Geometry
 from bregnet.solver.partition import Merged
+from bregnet.solver.points import Points
+
+
+class Supervision(ABC):
+    """What is known about the rows of X.
+
+    Attributes
+    ----------
+    known : KnownPairs
+        Pairs of rows to set the threshold by.
+    classes : ndarray of shape (n_rows,) or None
+        The class of each row, from 0, where labels were given.
+    """
+
+    known: KnownPairs
+    classes: np.ndarray | None = None
+
+    def arranged(self, merged: Merged) -> tuple[Merged, np.ndarray | None]:
+        """The distinct points in the order that the loss needs, and the classes within which to cut cells, if any."""
+        return merged, None
+
+    @abstractmethod
+    def loss(self, geometry: Geometry, points: Points) -> bregman.Supervision:
+        """The loss of the program."""
+
+
+class Labels(Supervision):
+    """Rows of the same class are similar, others are not.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_rows,)
+        Numbers or strings.
+    balanced : bool
+        Whether similar and dissimilar pairs weigh one half each in total.
+    random_state : int, RandomState or None
+        Of the pairs by which the threshold is set.
+
+    Attributes
+    ----------
+    names : ndarray
+        What the classes 0, 1, ... are called.
+    """
+
+    classes: np.ndarray
+
+    def __init__(self, labels: np.ndarray, *, balanced: bool, random_state: Any) -> None:
+        check.class_labels(labels)
+        self.names, self.classes = np.unique(labels, return_inverse=True)
+        if len(self.names) < 2:
+            raise ValueError("y must have at least 2 classes, got 1 class")
+        counts = np.bincount(self.classes).astype(float)
+        if counts.max() < 2:
+            raise ValueError("y must have a class with at least 2 rows, got only classes of one row")
+        n_similar, n_pairs = np.square(counts).sum(), counts.sum() ** 2
+        self._weights = _pair_weights(balanced, n_similar, n_pairs - n_similar)
+        self.known = drawn_pairs(self.classes, random_state)
+
+    def arranged(self, merged: Merged) -> tuple[Merged, np.ndarray]:
+        """Points with the same classes lie together."""
+        merged = in_groups(merged, self.classes)
+        return merged, majority(merged, self.classes)
+
+    def loss(self, geometry: Geometry, points: Points) -> bregman.Labels:
+        """All pairs count."""
+        histograms, sizes = class_histograms(points.merged, self.classes)
+        ends, share = np.cumsum(sizes), points.share
+        here = (np.minimum(ends, share.stop) - np.maximum(ends - sizes, share.start)).clip(0)  # of each group
+        there, sizes_here = (torch.as_tensor(part[here > 0], device=points.device) for part in (histograms, here))
+        return bregman.Labels(geometry, there, sizes_here, *self._weights)
+
+
+class Pairs(Supervision):
+    """Some pairs of rows are similar, some are not; both directions of a pair count alike.
+
+    Parameters
+    ----------
+    pairs : array of shape (m, 2)
+        Row numbers.
+    similar : array of shape (m,), bool
+    n_rows : int
+        Of X.
+    balanced : bool
+        Whether similar and dissimilar pairs weigh one half each in total.
+    """
+
+    def __init__(self, pairs: Any, similar: Any, n_rows: int, *, balanced: bool) -> None:
+        ends = _row_numbers("pairs", pairs, 2, n_rows)
+        alike = check.booleans("similar", similar, len(ends))
+        itself = (ends[:, 0] == ends[:, 1]) & ~alike
+        if itself.any():
+            raise ValueError(f"pairs must not call a row dissimilar to itself, got {ends[itself][0].tolist()}")
+        keys = ends.min(1) * n_rows + ends.max(1)
+        both = np.intersect1d(keys[alike], keys[~alike])
+        if len(both):
+            pair = [int(row) for row in divmod(both[0], n_rows)]
+            raise ValueError(f"pairs must not call the same rows similar and dissimilar, got both for {pair}")
+        if alike.all() or not alike.any():
+            kind = "similar" if alike.any() else "dissimilar"
+            raise ValueError(f"similar must mark pairs of both kinds, got only {kind} ones")
+        tangents, points = np.concatenate([ends, ends[:, ::-1]]).T
+        self.known = KnownPairs(tangents, points, np.concatenate([alike, alike]))
+        self._weights = _pair_weights(balanced, 2 * float(alike.sum()), 2 * float((~alike).sum()))
+
+    def loss(self, geometry: Geometry, points: Points) -> bregman.Pairs:
+        """The given pairs count."""
+        (pull, push), known, place = self._weights, self.known, points.merged.inverse
+        parts = place[known.tangents], place[known.points], pull * known.similar, push * ~known.similar
+        return bregman.Pairs(geometry, *(torch.as_tensor(part, device=points.device) for part in parts))
+
+
+class Triplets(Supervision):
+    """An anchor is nearer to a positive than to a negative row.
+
+    Parameters
+    ----------
+    triplets : array of shape (m, 3)
+        Row numbers of anchor, positive and negative.
+    n_rows : int
+        Of X.
+    """
+
+    def __init__(self, triplets: Any, n_rows: int) -> None:
+        self._rows = rows = _row_numbers("triplets", triplets, 3, n_rows)
+        bad = (rows[:, 0] == rows[:, 2]) | (rows[:, 1] == rows[:, 2])
+        if bad.any():
+            found = rows[bad][0].tolist()
+            raise ValueError(f"triplets must have a negative other than their anchor and positive, got {found}")
+        tangents, points = np.concatenate([rows[:, [0, 1]], rows[:, [0, 2]]]).T
+        self.known = KnownPairs(tangents, points, np.arange(2 * len(rows)) < len(rows))
+
+    def loss(self, geometry: Geometry, points: Points) -> bregman.Triplets:
+        """The given triplets count, all the same."""
+        there = torch.as_tensor(points.merged.inverse[self._rows], device=points.device)
+        return bregman.Triplets(geometry, there, geometry.lifted.new_full((len(there),), 1 / len(there)))
 
 
 def _row_numbers(name: str, values: Any, width: int, n_rows: int) -> np.ndarray:
@@ -24,29 +169,33 @@ def _row_numbers(name: str, values: Any, width: int, n_rows: int) -> np.ndarray:
     return rows.astype(np.int64)
 
 
-def given_pairs(pairs: Any, similar: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Checked pairs (m, 2) and whether they are similar (m,)."""
-    ends = _row_numbers("pairs", pairs, 2, n_rows)
-    alike = check.booleans("similar", similar, len(ends))
-    itself = (ends[:, 0] == ends[:, 1]) & ~alike
-    if itself.any():
-        raise ValueError(f"pairs must not call a row dissimilar to itself, got {ends[itself][0].tolist()}")
-    keys = ends.min(1) * n_rows + ends.max(1)
-    both = np.intersect1d(keys[alike], keys[~alike])
-    if len(both):
-        pair = [int(row) for row in divmod(both[0], n_rows)]
-        raise ValueError(f"pairs must not call the same rows similar and dissimilar, got both for {pair}")
-    return ends, alike
+def _pair_weights(balanced: bool, n_similar: float, n_dissimilar: float) -> tuple[float, float]:
+    """Weight of a similar and of a dissimilar pair."""
+    if check.boolean("balanced", balanced):
+        return 0.5 / n_similar, 0.5 / n_dissimilar
+    return (1 / (n_similar + n_dissimilar),) * 2
 
 
-def given_triplets(triplets: Any, n_rows: int) -> np.ndarray:
-    """Checked triplets (m, 3)."""
-    rows = _row_numbers("triplets", triplets, 3, n_rows)
-    bad = (rows[:, 0] == rows[:, 2]) | (rows[:, 1] == rows[:, 2])
-    if bad.any():
-        found = rows[bad][0].tolist()
-        raise ValueError(f"triplets must have a negative other than their anchor and positive, got {found}")
-    return rows
+def drawn_pairs(classes: np.ndarray, random_state: Any, n_rows: int = 500) -> KnownPairs:
+    """Pairs of different rows, as many at most as `n_rows` have, with some of both kinds.
+
+    All pairs, or all of some rows with some others, drawn at random: divergences of these are a matrix.
+    """
+    n = len(classes)
+    if n <= n_rows:
+        tangents, points = np.nonzero(~np.eye(n, dtype=bool))
+        return KnownPairs(tangents, points, classes[tangents] == classes[points])
+    seed = check_random_state(random_state)
+    rows, others = (seed.choice(n, n_rows, replace=False) for _ in range(2))
+    tangents, points = np.repeat(rows, len(others)), np.tile(others, len(rows))
+    tangents, points = tangents[tangents != points], points[tangents != points]
+    order = np.argsort(classes, kind="stable")
+    together = classes[order[:-1]] == classes[order[1:]]
+    for kind in (True, False):
+        if not ((classes[tangents] == classes[points]) == kind).any():
+            at = np.flatnonzero(together == kind)[:n_rows]
+            tangents, points = np.append(tangents, order[at]), np.append(points, order[at + 1])
+    return KnownPairs(tangents, points, classes[tangents] == classes[points])
 
 
 class ClassCounts(NamedTuple):
@@ -57,7 +206,7 @@ class ClassCounts(NamedTuple):
     counts: np.ndarray
 
     @classmethod
-    def of(cls, classes: np.ndarray, place: np.ndarray) -> ClassCounts:
+    def from_rows(cls, classes: np.ndarray, place: np.ndarray) -> ClassCounts:
         """From the class of each row and its place among the points."""
         n_classes = int(classes.max()) + 1
         keys, counts = np.unique(place * n_classes + classes, return_counts=True)
@@ -74,7 +223,7 @@ def in_groups(merged: Merged, classes: np.ndarray) -> Merged:
 
 def _group_numbers(merged: Merged, classes: np.ndarray) -> np.ndarray:
     """A number for every point, equal for points that stand for as many rows of each class."""
-    found, n_points = ClassCounts.of(classes, merged.inverse), len(merged.first)
+    found, n_points = ClassCounts.from_rows(classes, merged.inverse), len(merged.first)
     n_classes = np.bincount(found.points, minlength=n_points)
     single = n_classes[found.points] == 1
     groups = np.empty(n_points, dtype=np.int64)
@@ -88,29 +237,21 @@ def _group_numbers(merged: Merged, classes: np.ndarray) -> np.ndarray:
     return groups
 
 
-def class_histograms(classes: np.ndarray, place: np.ndarray, n_points: int) -> tuple[np.ndarray, np.ndarray]:
-    """The classes at a point of each group (G, C), and the points in each group (G,), in the points' order."""
-    found = ClassCounts.of(classes, place)
-    firsts = np.searchsorted(found.points, np.arange(n_points + 1))
-    # points of a group have the same list of classes and counts
-    lengths = np.diff(firsts)
-    same = np.append(False, lengths[1:] == lengths[:-1])
-    for offset in range(int(lengths.max())):
-        longer = np.flatnonzero(same & (lengths > offset))
-        at, before = firsts[longer] + offset, firsts[longer - 1] + offset
-        alike = (found.classes[at] == found.classes[before]) & (found.counts[at] == found.counts[before])
-        same[longer] = alike
-    starts = np.flatnonzero(~same)
+def class_histograms(merged: Merged, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The classes at a point of each group (G, C), and the points in each group (G,), which lie together."""
+    found, n_points = ClassCounts.from_rows(classes, merged.inverse), len(merged.first)
+    starts = np.flatnonzero(np.diff(_group_numbers(merged, classes), prepend=-1))
     histograms = np.zeros((len(starts), int(classes.max()) + 1))
-    for row, start in enumerate(starts):
-        part = slice(firsts[start], firsts[start + 1])
-        histograms[row, found.classes[part]] = found.counts[part]
+    group = np.full(n_points, -1)
+    group[starts] = np.arange(len(starts))
+    first = group[found.points] >= 0
+    histograms[group[found.points[first]], found.classes[first]] = found.counts[first]
     return histograms, np.diff(np.append(starts, n_points))
 
 
 def majority(merged: Merged, classes: np.ndarray) -> np.ndarray:
     """The most frequent class at each distinct point, numbered without gaps."""
-    found = ClassCounts.of(classes, merged.inverse)
+    found = ClassCounts.from_rows(classes, merged.inverse)
     order = np.lexsort((found.classes, -found.counts, found.points))
     first = np.unique(found.points[order], return_index=True)[1]
     return np.unique(found.classes[order][first], return_inverse=True)[1]

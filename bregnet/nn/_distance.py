@@ -9,8 +9,8 @@ from torch import Tensor
 
 from bregnet._core import validation as check
 from bregnet.divergences import BregmanDivergence
+from bregnet.divergences.resolve import divergence_of
 from bregnet.nn._max_affine import LearnableMaxAffine
-from bregnet.nn._parts import divergence_of
 
 try:
     from pytorch_metric_learning.distances import BaseDistance  # type: ignore[import-untyped]
@@ -44,7 +44,7 @@ class BregmanDistance(BaseDistance):
     Notes
     -----
     Divergences come in the precision of the embeddings (single for half precision), whatever they are computed in.
-    Testers normalise embeddings, too, unless told ``normalize_embeddings=False``; they find neighbours with
+    Testers normalise embeddings, too, unless they have ``normalize_embeddings=False``; they find neighbours with
     ``AccuracyCalculator(knn_func=BregmanKNN(divergence))``, or ``CustomKNN(distance)`` of the package.
 
     Examples

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from bregnet._core import validation as check
-from bregnet.divergences import BregmanDivergence
+from bregnet.divergences.resolve import divergence_of
 from bregnet.nn._max_affine import LearnableMaxAffine
-from bregnet.nn._parts import divergence_of
 from bregnet.retrieval import BregmanIndex
-from bregnet.retrieval.base import but_own
+from bregnet.retrieval.base import nearest_others
 
 
 class BregmanKNN:
@@ -80,11 +79,10 @@ class BregmanKNN:
         index = self._index_of(reference) if reference is not None else self.index
         if index is None:
             raise ValueError("reference must be given, or train called before, got neither")
-        divergences, ids = (torch.as_tensor(part) for part in index.search(query, k + bool(ref_includes_query)))
-        if not ref_includes_query:
-            return divergences, ids
-        others = but_own(ids, torch.arange(len(ids), device=ids.device))
-        return divergences[others].reshape(len(ids), k), ids[others].reshape(len(ids), k)
+        found = (
+            nearest_others(index, query, k, torch.arange(len(query))) if ref_includes_query else index.search(query, k)
+        )
+        return torch.as_tensor(found[0]), torch.as_tensor(found[1])
 
     def train(self, embeddings: Tensor) -> None:
         """Search these references from now on.
@@ -160,9 +158,6 @@ class BregmanKNN:
         self.index = BregmanIndex.load(path)
 
     def _index_of(self, points: Tensor) -> BregmanIndex:
-        now = self.divergence
-        if isinstance(now, LearnableMaxAffine):
-            now = BregmanDivergence(now.to_generator())
-        index = BregmanIndex(now, side=self.side, kind=self.kind, device=points.device, random_state=0)
+        index = BregmanIndex(self.divergence, side=self.side, kind=self.kind, device=points.device, random_state=0)
         index.add(points)
         return index

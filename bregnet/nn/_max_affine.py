@@ -11,14 +11,11 @@ from torch import Tensor, nn
 
 from bregnet._core import arrays
 from bregnet._core import validation as check
+from bregnet._core.chunks import rows_at_once
 from bregnet.divergences import Generator, GeneratorSum, MaxAffine, Quadratic
 from bregnet.divergences.classical import _QuadraticForm
 from bregnet.nn._others import agree, described, named
 from bregnet.nn._parts import Parts, generator_of
-
-BLOCK_ELEMENTS = 1 << 22  # of a block of divergences and what it is computed from
-EXTRA_STATE = "_extra_state"  # torch's own name
-ROUNDING_UNITS = 100  # divergences of so many units in the last place of what they are made of have two digits left
 
 
 class LearnableMaxAffine(nn.Module):
@@ -152,7 +149,7 @@ class LearnableMaxAffine(nn.Module):
         >>> LearnableMaxAffine.from_generator(wedge + 2.0 * Quadratic([[1.0]]), dtype=torch.float32)
         LearnableMaxAffine(2 pieces, 1 features, temperature=0.1, factor=1 x 1)
         """
-        parts = Parts.of(generator_of(source))
+        parts = Parts.from_generator(generator_of(source))
         if temperature is not None:
             parts.temperature = check.at_least_zero("temperature", temperature)
         self = cls.__new__(cls)
@@ -185,7 +182,7 @@ class LearnableMaxAffine(nn.Module):
         """Add what says which function is not learned, where there is one: plain modules have parameters only."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self.others is not None:
-            destination[prefix + EXTRA_STATE] = described(self.others)
+            destination[prefix + "_extra_state"] = described(self.others)
 
     def _load_from_state_dict(
         self,
@@ -200,7 +197,7 @@ class LearnableMaxAffine(nn.Module):
         """Refuse the parameters of a function with another part that is not learned."""
         given = (state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         super()._load_from_state_dict(*given)
-        key, here = prefix + EXTRA_STATE, described(self.others)
+        key, here = prefix + "_extra_state", described(self.others)
         if key in unexpected_keys:
             unexpected_keys.remove(key)
         if key in state_dict:
@@ -327,7 +324,7 @@ class LearnableMaxAffine(nn.Module):
         with torch.no_grad():
             reach = self._reach(function, y)
         parts = []
-        for rows in x.split(max(1, BLOCK_ELEMENTS // max(self.n_pieces, len(y)))):
+        for rows in x.split(rows_at_once(max(self.n_pieces, len(y)))):
             block = function._block(rows, tangents)
             with torch.no_grad():
                 sizes = self._reach(function, rows)[:, None] + reach
@@ -404,7 +401,7 @@ class _SquaredLength(_QuadraticForm):
 def _recovered(function: Generator, x: Tensor, y: Tensor, block: Tensor, sizes: Tensor) -> Tensor:
     """The divergences of a block, those that rounding would spoil computed on their own."""
     with torch.no_grad():
-        near = block <= ROUNDING_UNITS * torch.finfo(block.dtype).eps * sizes
+        near = block <= 100 * torch.finfo(block.dtype).eps * sizes  # two digits are left, or fewer
         if not function._stable:  # a plain maximum: where nothing is left, nothing was lost
             near &= block > 0
         rows, columns = near.nonzero(as_tuple=True)

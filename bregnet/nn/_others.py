@@ -10,8 +10,6 @@ from torch import Tensor
 
 from bregnet.divergences import Generator, GeneratorSum
 
-CLOSE = 1e-5  # relative: parameters may have been rounded to single precision
-
 
 def described(function: Generator | None) -> list[dict[str, Any]]:
     """Kind, weight and parameters of each part, in types that ``torch.load(weights_only=True)`` takes."""
@@ -37,17 +35,17 @@ def _parameters(term: Generator) -> dict[str, Tensor | float | str]:
 
 
 def agree(here: Any, there: Any) -> bool:
-    """Whether two descriptions are of the same function, up to rounding."""
+    """Whether two descriptions are of the same function, up to rounding to single precision."""
     if isinstance(here, Tensor) and isinstance(there, Tensor):
         if here.shape != there.shape or "meta" in (here.device.type, there.device.type):
             return here.shape == there.shape
-        return torch.allclose(here.to("cpu", torch.float64), there.to("cpu", torch.float64), rtol=CLOSE)
+        return torch.allclose(here.to("cpu", torch.float64), there.to("cpu", torch.float64), rtol=1e-5)
     if isinstance(here, dict) and isinstance(there, dict):
         return here.keys() == there.keys() and all(agree(here[name], there[name]) for name in here)
     if isinstance(here, list) and isinstance(there, list):
         return len(here) == len(there) and all(map(agree, here, there))
     if isinstance(here, float) and isinstance(there, float):
-        return bool(np.isclose(here, there, rtol=CLOSE))
+        return bool(np.isclose(here, there, rtol=1e-5))
     return type(here) is type(there) and bool(here == there)
 
 

@@ -8,44 +8,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bregnet._core import validation as check
 from bregnet.divergences import (
-    BregmanDivergence,
     Generator,
     GeneratorSum,
     MaxAffine,
     Quadratic,
     SquaredEuclidean,
-    divergence,
 )
-
-SOURCES = "a MaxAffine, a sum with one among its parts, a divergence of these, or a fitted estimator that has one"
+from bregnet.divergences.resolve import best_of, divergence_of
 
 
 def generator_of(source: Any) -> Generator:
     """The generator of a divergence or of a fitted estimator, such as PBDL, or of the best one of a search."""
-    if isinstance(source, Generator):
-        return source
-    if isinstance(source, BregmanDivergence):
-        return source.generator
-    for fitted in (source, getattr(source, "best_estimator_", None)):
-        for name in ("divergence_", "function_"):
-            found = getattr(fitted, name, None)
-            if isinstance(found, Generator | BregmanDivergence):
-                return generator_of(found)
-    check.fitted_if_estimator(source)
-    raise TypeError(f"source must be {SOURCES}, got {source!r}")
-
-
-def divergence_of(given: Any) -> BregmanDivergence:
-    """A divergence by its name, of a generator or of a fitted estimator."""
-    if isinstance(given, str | BregmanDivergence):
-        return divergence(given)
+    best = best_of(source)
+    function = source if isinstance(source, Generator) else getattr(best, "function_", None)
+    if isinstance(function, Generator) and not hasattr(best, "divergence_"):
+        return function
     try:
-        return BregmanDivergence(generator_of(given))
+        return divergence_of(None if isinstance(source, str) else source, "source").generator
     except TypeError:
-        accepted = "a LearnableMaxAffine, a BregmanDivergence, its name, a generator or a fitted estimator that has one"
-        raise TypeError(f"divergence must be {accepted}, got {given!r}") from None
+        accepted = "a MaxAffine, a sum with one among its parts, a divergence of these, or a fitted estimator with one"
+        raise TypeError(f"source must be {accepted}, got {source!r}") from None
 
 
 @dataclass
@@ -70,7 +53,7 @@ class Parts:
     others: Generator | None
 
     @classmethod
-    def of(cls, generator: Generator) -> Parts:
+    def from_generator(cls, generator: Generator) -> Parts:
         """Weights times parts, one of which is max-affine."""
         terms = GeneratorSum([generator])
         found: list[tuple[float, MaxAffine]] = []

@@ -1,8 +1,8 @@
-"""Pictures of fits, divergences and retrieval, as matplotlib functions that take an `ax` (``bregnet[report]``).
+"""Plots of fits, divergences and retrieval, by matplotlib (``pip install 'bregnet[report]'``).
 
 Each function draws on the axes it is given, or on new ones of pyplot, and returns them. Classes differ by marker as
-well as by colour, and the colours are told apart by colour-blind readers. Rows beyond a limit are left out by a fixed
-rule: they are put in the order of their classes and evenly spaced ones are kept, so that classes keep their shares.
+well as by color, and color-blind readers can distinguish the colors. Where there are too many rows, evenly spaced ones
+in the order of the classes are shown, so that classes keep their shares.
 """
 
 from bregnet.plotting._fits import convergence, feature_bounds, predictions

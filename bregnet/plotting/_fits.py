@@ -1,4 +1,4 @@
-"""Pictures of one fit: its certificate, its features, its predictions."""
+"""Plots of one fit: its certificate, its features, its predictions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 def convergence(fitted: Any, ax: Axes | None = None) -> Axes:
     """Objective and certified lower bound against iterations; the optimum lies in the shaded gap between them.
 
-    Both are the best so far: no feasible function has an objective below the bound.
+    Both are the best values so far. No function of the program has an objective below the bound.
 
     Parameters
     ----------
     fitted : estimator or Result
-        A fitted estimator with a `result_`, such as :class:`bregnet.PBDL`, or its result; of an estimator that holds
-        such a one, as a search or a nearest-neighbour estimator does, that of the held one.
+        A fitted estimator with a `result_`, such as :class:`bregnet.PBDL`, or its result; or an estimator that holds
+        such an estimator, such as a search or a nearest-neighbor estimator.
     ax : matplotlib.axes.Axes, default=None
         Where to draw; new axes of pyplot by default.
 
@@ -53,15 +53,15 @@ def convergence(fitted: Any, ax: Axes | None = None) -> Axes:
         raise TypeError(f"fitted must be an estimator with a result_, such as PBDL, or a Result, got {fitted!r}")
     result = fitted if holder is None else holder.result_
     ax = axes(ax)
-    looks = finite_looks(result.history)
-    iterations = [look.iteration for look in looks]
-    objectives, bounds = [look.objective for look in looks], [look.dual_bound for look in looks]
-    marker = "o" if len(looks) < 2 else None
+    checks = finite_checks(result.history)
+    iterations = [each.iteration for each in checks]
+    objectives, bounds = [each.objective for each in checks], [each.dual_bound for each in checks]
+    marker = "o" if len(checks) < 2 else None
     (upper,) = ax.plot(iterations, objectives, color=colour(0), linewidth=2, marker=marker)
     (lower,) = ax.plot(iterations, bounds, color=colour(1), linewidth=2, linestyle="--", marker=marker)
     ax.fill_between(iterations, bounds, objectives, color=colour(0), alpha=0.15, linewidth=0)
-    if looks:
-        lowest, highest = level_range(looks)
+    if checks:
+        lowest, highest = level_range(checks)
         margin = 0.06 * (highest - lowest)
         ax.set_ylim(lowest - margin, highest + margin)
     ax.set(xlabel="iterations", ylabel="value of the program", title=f"certified gap {percent(result.gap)}")
@@ -82,8 +82,8 @@ def feature_bounds(
     Parameters
     ----------
     fitted : estimator
-        A fitted :class:`bregnet.PBDL`, a regressor, or an estimator that holds one, as a search or a nearest-neighbour
-        estimator does.
+        A fitted :class:`bregnet.PBDL`, a regressor, or an estimator that holds one, such as a search or a
+        nearest-neighbor estimator.
     names : sequence of str, default=None
         Names of the features; those of the data frame it was fitted to by default, or else their numbers.
     top : int, default=20
@@ -91,8 +91,8 @@ def feature_bounds(
     ax : matplotlib.axes.Axes, default=None
         Where to draw; new axes of pyplot by default.
     scales : array of shape (n_features,), default=None
-        What slopes are multiplied by: the standard deviations of the features make those of a regressor, which are in
-        the units of the data, comparable.
+        Slopes are multiplied by these. Those of a regressor are in the units of the data; the standard deviations of
+        the features make them comparable.
 
     Returns
     -------
@@ -202,7 +202,7 @@ def fit_with_result(estimator: Any) -> Any:
 
 
 def _named(fitted: Any) -> Any:
-    """Of an estimator and those that it holds, the innermost that has seen names; steps of a pipeline change them."""
+    """The innermost held estimator with names of features, not beyond a pipeline, whose steps change them."""
     inside = takewhile(lambda each: not isinstance(each, Pipeline), reversed(list(held_fits(fitted))))
     return next((each for each in inside if hasattr(each, "feature_names_in_")), None)
 
@@ -222,7 +222,7 @@ def feature_names_of(fitted: Any, names: Sequence[str] | None, n_features: int) 
 
 
 def held_fits(estimator: Any) -> Iterator[Any]:
-    """An estimator and the fitted ones that it holds, outermost first."""
+    """An estimator and the fitted estimators that it holds, outermost first."""
     yield estimator
     held = [getattr(estimator, name, None) for name in ("learner_", "best_estimator_")]
     if isinstance(estimator, Pipeline):
@@ -232,21 +232,21 @@ def held_fits(estimator: Any) -> Iterator[Any]:
             yield from held_fits(each)
 
 
-def finite_looks(history: Sequence[Any]) -> list[Any]:
-    """The looks that can be drawn."""
-    return [look for look in history if math.isfinite(look.objective) and math.isfinite(look.dual_bound)]
+def finite_checks(history: Sequence[Any]) -> list[Any]:
+    """The checks that can be drawn."""
+    return [each for each in history if math.isfinite(each.objective) and math.isfinite(each.dual_bound)]
 
 
 def level_range(history: Sequence[Any]) -> tuple[float, float]:
-    """Levels between which one sees how the certified gap closed: first looks that are far off may lie outside.
+    """The range of values in which the closing of the certified gap is visible; the first checks may lie outside.
 
-    They hold the gap after 15% of the iterations, when a fit is not far off any more, and half as much again.
+    It holds the gap after 15% of the iterations, and half as much again.
     """
     last = history[-1]
-    settled = next((look for look in history if look.iteration >= 0.15 * last.iteration), last)
+    settled = next((each for each in history if each.iteration >= 0.15 * last.iteration), last)
     room = 1.5 * max(settled.objective - settled.dual_bound, last.objective - last.dual_bound)
-    lowest = max(min(look.dual_bound for look in history), last.dual_bound - room)
-    highest = min(max(look.objective for look in history), last.objective + room)
+    lowest = max(min(each.dual_bound for each in history), last.dual_bound - room)
+    highest = min(max(each.objective for each in history), last.objective + room)
     if highest <= lowest:
         lowest, highest = lowest - 0.5, lowest + 0.5
     return lowest, highest

@@ -1,4 +1,4 @@
-"""Pictures of all divergences between rows: as a matrix, and as a map."""
+"""Plots of all divergences between rows: as a matrix, and as a map."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from scipy.linalg import eigh
 
 from bregnet._core.arrays import Array
 from bregnet.plotting._shared import (
-    MARKERS,
-    MOST_LEGEND_CLASSES,
     NEUTRAL,
     Measure,
     axes,
@@ -30,9 +28,8 @@ if TYPE_CHECKING:
 def divergence_matrix(divergence: Any, X: Array, y: Array | None = None, ax: Axes | None = None) -> Axes:
     """Heat map of the divergences between rows, in the order of their classes.
 
-    Colours go by the square root of the divergence, which is a distance for the classical ones and shows more of the
-    small values; those above the 98% quantile have its colour. Of more than 400 rows, 400 that are evenly spaced in
-    the order of the classes are shown.
+    Colors follow the square root of the divergence, which shows more of the small values; values above the 98% quantile
+    have its color. Of more than 400 rows, 400 that are evenly spaced in the order of the classes are shown.
 
     Parameters
     ----------
@@ -66,7 +63,7 @@ def divergence_matrix(divergence: Any, X: Array, y: Array | None = None, ax: Axe
 
 
 class Shown(NamedTuple):
-    """The rows that a picture shows, in the order of their classes."""
+    """The rows that a plot shows, in the order of their classes."""
 
     divergences: np.ndarray  # among them
     classes: np.ndarray  # names
@@ -75,7 +72,7 @@ class Shown(NamedTuple):
 
 
 def shown_divergences(by: Measure, rows: np.ndarray, classes: np.ndarray, numbers: np.ndarray | None) -> Shown:
-    """Divergences among the rows that a picture shows; classes may have any order."""
+    """Divergences among the rows that a plot shows; classes may have any order."""
     shown = shown_rows(numbers, len(rows), 400)
     share = "" if len(shown) == len(rows) else f", {len(shown)} of {len(rows)} rows"
     return Shown(by.divergence.pairwise(rows[shown]), classes, None if numbers is None else numbers[shown], share)
@@ -97,7 +94,7 @@ def draw_matrix(found: Shown, ax: Axes) -> None:
 
 
 def _image(ax: Axes, found: np.ndarray) -> None:
-    """The matrix, and a scale beside it."""
+    """The matrix, and a color bar."""
     from matplotlib.colors import PowerNorm
 
     off_diagonal = found[~np.eye(len(found), dtype=bool)]
@@ -125,7 +122,7 @@ def _borders(ax: Axes, classes: np.ndarray, numbers: np.ndarray) -> None:
     if len(there) > 26:  # names would lie over each other
         ax.set(xticks=[], yticks=[])
         return
-    size = "medium" if len(there) <= MOST_LEGEND_CLASSES else "xx-small"
+    size = "medium" if len(there) <= 12 else "xx-small"
     ax.set_yticks(middles, names, parse_math=False, fontsize=size)
     turn = 0 if max(map(len, names)) * len(names) <= 30 else 90
     ax.set_xticks(middles, names, parse_math=False, fontsize=size, rotation=turn)
@@ -135,10 +132,10 @@ def _borders(ax: Axes, classes: np.ndarray, numbers: np.ndarray) -> None:
 def divergence_map(divergence: Any, X: Array, y: Array | None = None, ax: Axes | None = None) -> Axes:
     """A map of rows on which distances follow their divergences as well as two dimensions allow.
 
-    Distances on it stand for the square root of the symmetrised divergence (D(x, y) + D(y, x)) / 2, which for
-    "sqeuclidean" is the Euclidean distance. Classical scaling (for that one, principal components) gives a first map,
-    and multidimensional scaling improves it. The same rows give the same map. Of more than 400 rows, 400 that are
-    evenly spaced in the order of the classes are shown.
+    Distances on it approximate the square root of the symmetrized divergence (D(x, y) + D(y, x)) / 2, which for
+    "sqeuclidean" is the Euclidean distance. Multidimensional scaling (SMACOF) finds them, starting from classical
+    scaling, so that the same rows give the same map. Of more than 400 rows, 400 that are evenly spaced in the order of
+    the classes are shown.
 
     Parameters
     ----------
@@ -146,7 +143,7 @@ def divergence_map(divergence: Any, X: Array, y: Array | None = None, ax: Axes |
         A divergence, its generator, its name, or a fitted estimator with a `divergence_`.
     X : array of shape (n_samples, n_features)
     y : array of shape (n_samples,), default=None
-        Class labels, shown by colours and markers.
+        Class labels, shown by colors and markers.
     ax : matplotlib.axes.Axes, default=None
         Where to draw; new axes of pyplot by default.
 
@@ -185,15 +182,15 @@ def draw_map(found: Shown, ax: Axes) -> None:
 
 
 def _by_class(ax: Axes, places: np.ndarray, classes: np.ndarray, numbers: np.ndarray) -> None:
-    """Points of each class, which a legend, or its name among them, tells apart."""
+    """Points of each class, with a legend, or with names among the points where there are many classes."""
     dots, names = [], []
     for number in np.unique(numbers):
         own = places[numbers == number]
-        marker = MARKERS[number % len(MARKERS)]
+        marker = "os^DvPX*<>"[number % 10]
         look: dict[str, Any] = {"s": 22, "color": colour(number), "marker": marker, "alpha": 0.75, "linewidth": 0}
         dots.append(ax.scatter(own[:, 0], own[:, 1], **look))
         names.append(shown_name(classes[number]))
-    if len(names) <= MOST_LEGEND_CLASSES:
+    if len(names) <= 12:  # a longer legend would hide the points
         legend(ax, dots, names, loc="best", handletextpad=0.2, borderaxespad=0.2)
         return
     for number, name in zip(np.unique(numbers), names, strict=True):
@@ -202,7 +199,7 @@ def _by_class(ax: Axes, places: np.ndarray, classes: np.ndarray, numbers: np.nda
 
 
 def mapped(divergences: np.ndarray) -> np.ndarray:
-    """Places (n, 2) whose distances follow the roots of the symmetrised divergences, from classical scaling on."""
+    """Coordinates (n, 2) whose distances approximate the roots of the symmetrized divergences."""
     from sklearn.manifold import smacof
 
     squared = (divergences + divergences.T) / 2
@@ -221,4 +218,4 @@ def scaled(squared: np.ndarray) -> np.ndarray:
     places = np.zeros((n, 2))
     places[:, :n_kept] = (vectors * np.sqrt(np.maximum(levels, 0)))[:, ::-1]
     largest = np.abs(places).argmax(0)
-    return places * np.where(places[largest, [0, 1]] < 0, -1.0, 1.0)  # eigenvectors have no sign of their own
+    return places * np.where(places[largest, [0, 1]] < 0, -1.0, 1.0)  # the sign of an eigenvector is arbitrary

@@ -1,8 +1,8 @@
-"""Pictures of retrieval: how precise it is, and what it finds."""
+"""Plots of retrieval: how precise it is, and what it finds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
-from bregnet.metrics import mean_average_precision
 from bregnet.plotting._shared import (
     NEUTRAL,
     Measure,
@@ -26,13 +25,12 @@ from bregnet.plotting._shared import (
     shown_name,
 )
 from bregnet.retrieval import BregmanIndex
-from bregnet.retrieval.base import but_own
+from bregnet.retrieval.base import nearest_others
+from bregnet.retrieval.evaluation import RECALL_LEVELS, retrieval_scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LEVELS = np.linspace(0, 1, 21)  # of recall
-BLOCK_ELEMENTS = 1 << 22  # divergences that are held at once
 LINES = ("-", "--", "-.", ":")
 
 
@@ -46,8 +44,9 @@ def precision_recall(
     """Precision of retrieval at levels of recall, with the mean average precision of each divergence.
 
     Every row of X is a query, against all others or against known rows; rows of its class are relevant. Precision is
-    interpolated: at a recall r it is the highest at any recall from r on, averaged over the queries. Items at the same
-    divergence share one place, the last, as in :func:`bregnet.metrics.mean_average_precision`.
+    interpolated: at a recall r it is the highest at any recall from r on, averaged over the queries; a threshold takes
+    all items at the same divergence or none. Their order is random for the mean average precision, as in
+    :func:`bregnet.metrics.mean_average_precision`.
 
     Parameters
     ----------
@@ -73,7 +72,7 @@ def precision_recall(
     >>> X, y = load_iris(return_X_y=True)
     >>> ax = plotting.precision_recall({"Euclid": "sqeuclidean"}, X, y, Figure().add_subplot())
     >>> ax.get_legend().get_texts()[0].get_text()
-    'Euclid, mAP 0.880'
+    'Euclid, mAP 0.881'
     """
     if not isinstance(divergences, Mapping) or not divergences:
         raise TypeError(f"divergences must be a dict of names and divergences, got {divergences!r}")
@@ -91,7 +90,7 @@ def precision_recall(
 class Curve(NamedTuple):
     """How precise retrieval is."""
 
-    precisions: np.ndarray  # at LEVELS, interpolated
+    precisions: np.ndarray  # at RECALL_LEVELS, interpolated
     per_query: np.ndarray  # average precision, NaN for queries with nothing to find
 
     @property
@@ -105,7 +104,7 @@ def draw_curves(found: Mapping[str, Curve], ax: Axes) -> None:
     lines, names = [], []
     for number, (name, each) in enumerate(found.items()):
         style = LINES[number % len(LINES)]
-        lines += ax.plot(LEVELS, each.precisions, color=colour(number), linestyle=style, linewidth=2)
+        lines += ax.plot(RECALL_LEVELS, each.precisions, color=colour(number), linestyle=style, linewidth=2)
         names.append(f"{shown_name(name)}, mAP {each.map:.3f}")
     ax.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02), title="retrieval")
     legend(ax, lines, names, loc="lower left")
@@ -115,59 +114,30 @@ def curve(by: Measure, X: Array, y: Array, known: tuple[Array, Array] | None) ->
     """Precision of all queries, against all other rows or known ones."""
     queries = rows_of("X", X, by.divergence.n_features)
     wanted = labels_of("y", y, len(queries))
-    if known is not None:
-        if not isinstance(known, tuple | list) or len(known) != 2:
-            raise TypeError(f"known must be a pair (X, y) or None, got {known!r}")
-        items = rows_of("known[0]", known[0], queries.shape[1])
-        known = items, labels_of("known[1]", known[1], len(items))
-    elif len(queries) < 2:
+    if known is None and len(queries) < 2:
         raise ValueError(f"X must have at least 2 rows, got {len(queries)}")
-    curves, scores = [], []
-    for distances, relevant in ranked(by, queries, wanted, known):
-        scores.append(mean_average_precision(distances, relevant, per_query=True))
-        curves += [_interpolated(*query) for query in zip(distances, relevant, strict=True) if query[1].any()]
-    if not curves:
-        raise ValueError("y must have a class with a row to find, got none")
-    return Curve(np.mean(curves, axis=0), np.concatenate(scores))
+    items = None if known is None else known_rows(known, queries.shape[1])
+    measures = ("precision_at_recall", "map")
+    precisions, per_query = retrieval_scores(
+        by.divergence, queries, wanted, items, side=by.side, measures=measures
+    ).values()
+    return Curve(np.nanmean(precisions, axis=0), per_query)
 
 
-def ranked(
-    by: Measure, X: np.ndarray, y: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Divergences of all items and whether they are relevant, some queries at a time; a row does not find itself.
-
-    They come from the index, which gives equally near items one value, whatever the rounding.
-    """
-    items, labels = known or (X, y)
-    index = BregmanIndex(by.divergence, side=by.side)
-    index.add(items)
-    step = max(1, BLOCK_ELEMENTS // len(items))
-    for start in range(0, len(X), step):
-        rows = np.arange(start, min(start + step, len(X)))
-        distances, ids = index.search(X[rows], len(items), progress=False)
-        relevant = y[rows, None] == labels[ids]
-        if known is None:
-            own = ids == rows[:, None]
-            distances[own], relevant[own] = np.inf, False
-        yield np.asarray(distances), relevant
-
-
-def _interpolated(distances: np.ndarray, relevant: np.ndarray) -> np.ndarray:
-    """Of one query, the highest precision at a recall of each level or more."""
-    order = np.argsort(distances, kind="stable")
-    ordered, hits = distances[order], np.cumsum(relevant[order])
-    last = np.append(ordered[1:] != ordered[:-1], True)  # of its tie
-    precisions = np.where(last, hits / np.arange(1, len(order) + 1), 0.0)
-    best_from = np.maximum.accumulate(precisions[::-1])[::-1]
-    return best_from[np.searchsorted(hits, LEVELS * hits[-1] - 1e-9)]
+def known_rows(known: tuple[Array, Array], n_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and labels to search."""
+    if not isinstance(known, tuple | list) or len(known) != 2:
+        raise TypeError(f"known must be a pair (X, y) or None, got {known!r}")
+    items = rows_of("known[0]", known[0], n_features)
+    return items, labels_of("known[1]", known[1], len(items))
 
 
 def neighbours(
     divergence: Any, X: Array, y: Array, queries: int | Sequence[int], k: int = 5, ax: Axes | None = None
 ) -> Axes:
-    r"""Example queries with their nearest rows: a line of boxes for each, with classes and divergences.
+    r"""Example queries with their nearest rows: a row of boxes for each, with classes and divergences.
 
-    Neighbours of the query's class have a check mark, the others a cross and a dashed border.
+    Neighbors of the query's class have a check mark, the others a cross and a dashed border.
 
     Parameters
     ----------
@@ -177,10 +147,10 @@ def neighbours(
     y : array of shape (n_samples,)
         Class labels.
     queries : int or sequence of int
-        Row numbers of the queries, each of which is not its own neighbour; a number takes as many rows, evenly spaced
+        Row numbers of the queries, each of which is not its own neighbor; a number takes as many rows, evenly spaced
         in the order of the classes.
     k : int, default=5
-        Neighbours of each.
+        Neighbors of each.
     ax : matplotlib.axes.Axes, default=None
         Where to draw; new axes of pyplot by default.
 
@@ -201,7 +171,11 @@ def neighbours(
     rows = rows_of("X", X, by.divergence.n_features, divergence)
     classes, numbers = classes_of("y", y, len(rows))
     labels, asked = classes[numbers], query_rows(queries, numbers)
-    distances, ids = nearest(by, rows, asked, k)
+    if check.integer_at_least("k", k, 1) >= len(rows):
+        raise ValueError(f"k must be at most {len(rows) - 1}, the number of rows to find, got {k}")
+    index = BregmanIndex(by.divergence, side=by.side, device="cpu")
+    index.add(rows)
+    distances, ids = nearest_others(index, rows[asked], k, asked, progress=False)
     ax = axes(ax)
     for line, query in enumerate(asked):
         _box(ax, 0, line, f"query\n{shown_name(labels[query], 12)}\nrow {query}", NEUTRAL, "-")
@@ -235,20 +209,3 @@ def query_rows(queries: int | Sequence[int], classes: np.ndarray) -> np.ndarray:
     if asked.min() < 0 or asked.max() >= n_rows:
         raise ValueError(f"queries must be row numbers from 0 to {n_rows - 1}, got {asked.min()} to {asked.max()}")
     return asked
-
-
-def nearest(
-    by: Measure, rows: np.ndarray, asked: np.ndarray, k: int, items: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Divergences and numbers of the k nearest items of each asked row; without items, of the other rows."""
-    alone = items is None
-    there = rows if items is None else items
-    if check.integer_at_least("k", k, 1) + alone > len(there):
-        raise ValueError(f"k must be at most {len(there) - alone}, the number of rows to find, got {k}")
-    index = BregmanIndex(by.divergence, side=by.side, device="cpu")
-    index.add(there)
-    distances, ids = map(np.asarray, index.search(rows[asked], k + alone, progress=False))
-    if not alone:
-        return distances, ids
-    others = but_own(ids, asked)
-    return distances[others].reshape(-1, k), ids[others].reshape(-1, k)

@@ -1,4 +1,4 @@
-"""What the pictures share: arguments, the axes, colours, and which rows are shown."""
+"""What the plots share: arguments, axes, colors, and which rows are shown."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from bregnet._core import validation as check
 from bregnet._core.arrays import Array, refuse_strange, to_numpy
 from bregnet._core.optional import require
-from bregnet.divergences import BregmanDivergence, Generator
-from bregnet.divergences import divergence as named_divergence
-from bregnet.divergences.bregman_divergence import NAMED
+from bregnet.divergences import BregmanDivergence
+from bregnet.divergences.resolve import divergence_of, side_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.legend import Legend
 
-# Told apart by colour-blind readers for the first eight; the report has a lighter shade of each for dark pages.
+# Color-blind readers can distinguish the first eight; the report has a lighter shade of each for dark pages.
 COLOURS = (
     "#0072b2",
     "#d55e00",
@@ -32,14 +30,12 @@ COLOURS = (
     "#5b4fc4",
     "#6f8f00",
 )
-NEUTRAL = "#8a8a8a"  # of frames and lines that only guide the eye
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
-MOST_LEGEND_CLASSES = 12
+NEUTRAL = "#8a8a8a"  # of frames and guide lines
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A divergence and the side of it that items are on."""
+    """A divergence, and which argument of it the items are."""
 
     divergence: BregmanDivergence
     side: str = "right"
@@ -49,18 +45,7 @@ def measure(given: Any, name: str = "divergence") -> Measure:
     """The divergence of an estimator, a generator or a name, with the side that the estimator searches."""
     if isinstance(given, Measure):
         return given
-    if isinstance(given, str | Generator | BregmanDivergence):
-        return Measure(named_divergence(given))
-    holder = given if hasattr(given, "divergence_") else getattr(given, "best_estimator_", given)
-    found = getattr(holder, "divergence_", None)
-    if isinstance(found, BregmanDivergence):
-        side = getattr(holder, "side", "right")
-        return Measure(found, side if side in ("right", "left") else "right")
-    check.fitted_if_estimator(given)
-    raise TypeError(
-        f"{name} must be a BregmanDivergence, a generator, one of {', '.join(map(repr, NAMED))} or a fitted estimator"
-        f" with a divergence_, got {given!r}"
-    )
+    return Measure(divergence_of(given, name), side_of(given))
 
 
 def rows_of(name: str, values: Array, n_features: int | None = None, fitted: Any = None) -> np.ndarray:
@@ -132,14 +117,14 @@ def labels_of(name: str, labels: Any, n_rows: int) -> np.ndarray:
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether it is None, NaN, or what pandas has in their place."""
+    """Whether it is None, NaN, or a missing value of pandas."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float | np.floating | np.datetime64) and bool(value != value)
 
 
 def shown_rows(classes: np.ndarray | None, n_rows: int, most: int) -> np.ndarray:
-    """Numbers of the rows that a picture shows, in the order of their classes (of the rows, without classes).
+    """Numbers of the rows that a plot shows, in the order of their classes (of the rows, without classes).
 
     Up to `most` all are shown; of more, evenly spaced ones in that order, so that classes keep their shares.
     """
@@ -162,7 +147,7 @@ def axes(ax: Axes | None) -> Axes:
 
 
 def printable(value: Any) -> str:
-    """A text in one line: what cannot be printed, such as control characters, becomes a space."""
+    """Text in one line, with spaces in place of control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in str(value)).strip()
 
 
@@ -173,17 +158,17 @@ def shown_name(value: Any, length: int = 28) -> str:
 
 
 def shown_distance(value: float) -> str:
-    """A divergence in few letters."""
+    """A divergence in few characters."""
     return f"{value:.3g}" if value == 0 or value >= 0.001 else "< 0.001"
 
 
 def colour(number: int) -> str:
-    """The colour of a class or a curve; they repeat."""
+    """The color of a class or a curve; they repeat."""
     return COLOURS[number % len(COLOURS)]
 
 
 def legend(ax: Axes, handles: list[Any], names: list[str], **options: Any) -> Legend:
-    """A legend of names as they are: dollar signs and leading underscores mean nothing special."""
+    """A legend in which dollar signs and leading underscores of names have no special meaning."""
     made = ax.legend(
         handles, [str(number) for number in range(len(names))], **{"frameon": False, "fontsize": "small", **options}
     )

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import estimator_html_repr
 
 from bregnet.divergences import BregmanDivergence
-from bregnet.plotting._fits import finite_looks, fit_with_result, level_range, percent
+from bregnet.plotting._fits import finite_checks, fit_with_result, level_range, percent
 from bregnet.reporting.numbers import piece_counts
 from bregnet.retrieval import BregmanIndex
 from bregnet.solver.result import Result
@@ -82,22 +82,22 @@ def card(name: str, status: str, facts: Mapping[str, str], history: Sequence[Any
 
 
 def sparkline(history: Sequence[Any]) -> str:
-    """Objective and bound of each look at the certificate as a small SVG; nothing for fewer than two."""
-    history = finite_looks(history)
+    """Objective and bound of each check as a small SVG; nothing for fewer than two checks."""
+    history = finite_checks(history)
     if len(history) < 2:
         return ""
     width, height, margin = 150, 44, 3
-    blue, orange = "#0f7fc4", "#d86a10"  # seen on light and on dark ground
+    blue, orange = "#0f7fc4", "#d86a10"  # visible on light and on dark backgrounds
     first, last = history[0].iteration, history[-1].iteration
     lowest, highest = level_range(history)
 
-    def place(look: Any, value: float) -> str:
-        x = margin + (width - 2 * margin) * (look.iteration - first) / max(last - first, 1)
+    def place(check: Any, value: float) -> str:
+        x = margin + (width - 2 * margin) * (check.iteration - first) / max(last - first, 1)
         share = (min(max(value, lowest), highest) - lowest) / (highest - lowest)
         return f"{x:.1f},{height - margin - (height - 2 * margin) * share:.1f}"
 
-    upper = [place(look, look.objective) for look in history]
-    lower = [place(look, look.dual_bound) for look in history]
+    upper = [place(check, check.objective) for check in history]
+    lower = [place(check, check.dual_bound) for check in history]
     lines = "".join(
         f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.6"{dashes}/>'
         for points, colour, dashes in ((upper, blue, ""), (lower, orange, ' stroke-dasharray="4 2"'))
@@ -109,7 +109,7 @@ def sparkline(history: Sequence[Any]) -> str:
 
 
 def _shape(function: Any) -> dict[str, str]:
-    """Pieces, features and smoothing of a learned function, as far as it has them."""
+    """Pieces, features and temperature of a learned function, as far as it has them."""
     facts = {}
     if counts := piece_counts(function):
         facts["pieces"] = " + ".join(f"{count:,}" for count in counts)

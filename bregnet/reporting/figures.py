@@ -1,4 +1,4 @@
-"""Matplotlib's pictures as inline SVG whose colours follow the page."""
+"""Matplotlib's pictures as inline SVG whose colors follow the page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STYLE: dict[Any, Any] = {
     "axes.linewidth": 0.7,
     "savefig.dpi": 144.0,
     "figure.dpi": 144.0,
-    "svg.fonttype": "none",  # letters stay text: they can be read aloud, selected and coloured
+    "svg.fonttype": "none",  # letters stay text: they can be read aloud, selected and colored
 }
 _drawing = threading.Lock()  # matplotlib's settings are global
 
@@ -59,7 +59,7 @@ def drawn(name: str, title: str, description: str, draw: Callable[[Axes], Any], 
 
 
 def _inlined(text: str, name: str, title: str, description: str) -> str:
-    """An SVG file as an element of a page: ids of its own, colours of the page, a title and a description."""
+    """An SVG file as an element of a page: ids of its own, colors of the page, a title and a description."""
     root = ElementTree.fromstring(text)
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]

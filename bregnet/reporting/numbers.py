@@ -15,15 +15,14 @@ from sklearn.metrics import mean_absolute_error, r2_score
 
 from bregnet._core.version import __version__
 from bregnet.divergences import DifferenceOfConvex, GeneratorSum, MaxAffine
-from bregnet.plotting._retrieval import Curve, curve, nearest
+from bregnet.plotting._retrieval import Curve, curve
 from bregnet.plotting._shared import Measure, printable
 from bregnet.reporting.subject import Rows, Subject
-
-N_NEIGHBOURS = 5
+from bregnet.retrieval import BregmanKNeighborsClassifier
 
 
 def of_fit(subject: Subject) -> dict[str, Any]:
-    """What is known of the fit and of what it found."""
+    """The figures of the fit and of the learned function."""
     fit, found = subject.fit, dict[str, Any](estimator=subject.name)
     if subject.result is not None:
         result = subject.result
@@ -82,9 +81,9 @@ class Retrieval:
     curve : Curve
         Of precision against recall.
     accuracy : float
-        Of nearest neighbours.
+        Of nearest neighbors.
     distances, ids : ndarray of shape (n_rows, k)
-        Nearest neighbours of every row.
+        Nearest neighbors of every row.
     """
 
     curve: Curve
@@ -97,19 +96,19 @@ def retrieval(by: Measure, rows: Rows, known: Rows | None) -> Retrieval:
     """Every row is a query against the known rows, or against all others."""
     others = None if known is None else (known.features, known.targets)
     found = rows if known is None else known
-    k = min(N_NEIGHBOURS, len(found.features) - (known is None))
+    k = min(5, len(found.features) - (known is None))
     if k < 1:
         raise ValueError(f"X must have at least 2 rows, got {len(rows.features)}")
-    asked = np.arange(len(rows.features))
-    distances, ids = nearest(by, rows.features, asked, k, None if known is None else known.features)
-    votes = np.zeros((len(asked), max(rows.targets.max(), found.targets.max()) + 1))
-    np.add.at(votes, (asked[:, None], found.targets[ids]), 1)
-    accuracy = float((votes.argmax(1) == rows.targets).mean())
+    neighbours = BregmanKNeighborsClassifier(by.divergence, k, side=by.side, device="cpu")
+    neighbours.fit(found.features, found.targets)
+    asked = None if known is None else rows.features
+    distances, ids = map(np.asarray, neighbours.kneighbors(asked))
+    accuracy = neighbours.score(asked, rows.targets)
     return Retrieval(curve(by, rows.features, rows.targets, others), accuracy, distances, ids)
 
 
 def of_predictions(subject: Subject) -> dict[str, float | None]:
-    """How good the predictions of a regressor are; one row has no R^2."""
+    """Scores of the predictions of a regressor; one row has no R^2."""
     found, targets = subject.predicted, subject.rows.targets
     r2 = float(r2_score(targets, found)) if len(targets) > 1 else None
     return {"r2": r2, "mean_absolute_error": float(mean_absolute_error(targets, found))}
@@ -163,7 +162,7 @@ def _is_number(value: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value as people read it."""
+    """A value as text."""
     if value is None:
         return "-"
     if isinstance(value, bool | np.bool_):

@@ -44,7 +44,7 @@ class Report:
     numbers: dict[str, Any]
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write the page to a file, whole or not at all.
+        """Write the page to a file.
 
         Parameters
         ----------
@@ -66,7 +66,7 @@ class Report:
         return f"Report({len(self.html) / 1000:.0f} kB about {self.numbers['estimator']})"
 
     def _repr_html_(self) -> str:
-        """The page in a frame of a notebook, where its styles are its own."""
+        """The page in an iframe of a notebook, apart from its styles."""
         frame = 'style="width: 100%; height: 80vh; border: 1px solid #8888" title="bregnet report"'
         return f'<iframe sandbox {frame} srcdoc="{escape(self.html)}"></iframe>'
 
@@ -85,29 +85,29 @@ def report(
     baseline: Any = "sqeuclidean",
     comparison: Mapping[str, Mapping[str, Any]] | Sequence[Mapping[str, Any]] | None = None,
 ) -> Report:
-    """A page to look at: one HTML file with the certificate, pictures, examples and all figures of a fit.
+    """A report: one HTML page with the certificate, plots, examples and all figures of a fit.
 
-    It takes ``pip install 'bregnet[report]'``. The page needs no network and follows light and dark mode. Of more than
-    3000 rows (10,000 known ones), as many are looked at that are evenly spaced in the order of the classes; of more
-    than 10,000 rows of a regression, as many evenly spaced ones. The page says so.
+    It needs ``pip install 'bregnet[report]'``. The page needs no network and follows light and dark mode. At most 3000
+    rows and 10,000 known rows are used, evenly spaced in the order of the classes, or 10,000 evenly spaced rows of a
+    regression. The page says so.
 
     Parameters
     ----------
     estimator : estimator or BregmanDivergence
-        Fitted: :class:`bregnet.PBDL`, a search, a nearest-neighbour estimator, a ranker, or a divergence (also its
-        generator or its name); or a regressor. A pipeline is taken apart.
+        A fitted :class:`bregnet.PBDL`, search, nearest-neighbor estimator, ranker or regressor, a pipeline that ends in
+        one of these, or a divergence, its generator or its name.
     X : array of shape (n_samples, n_features)
-        Rows to look at, ideally not those of the fit.
+        Rows to report on, ideally not those of the fit.
     y : array of shape (n_samples,)
         Their class labels, or targets for a regressor.
     path : path, default=None
         Where to write the page, if anywhere.
     X_known : array of shape (n_known, n_features), default=None
-        Rows to search for each row of X; by default the other rows of X.
+        Rows in which each row of X is a query; by default the other rows of X.
     y_known : array of shape (n_known,), default=None
         Their class labels.
     feature_names : sequence of str, default=None
-        Those of the data frame, or numbers, by default.
+        Names of the features; by default those of the data frame, or numbers.
     class_names : sequence of str or dict, default=None
         A name for each class, in the order of the labels or by label; the labels themselves by default.
     title : str, default=None
@@ -150,7 +150,7 @@ def report(
 
 
 def _of_divergence(subject: Subject, numbers: dict[str, Any], baseline: Any) -> list[Section]:
-    """The sections; retrieval is added to the numbers."""
+    """The sections; the scores of retrieval are added to the numbers."""
     assert subject.by is not None
     baselines = baselines_of(baseline, subject)
     found: dict[str, Retrieval] = {
@@ -193,7 +193,7 @@ def _page(subject: Subject, numbers: dict[str, Any], parts: list[Section], title
 
 
 def _tiles(numbers: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """The figures at the top: what, how much, and what to compare it with."""
+    """The figures at the top: name, value, and the value of the baseline."""
     tiles = {
         "map": "mean average precision",
         "accuracy": f"{numbers.get('neighbours')}-NN accuracy",

@@ -22,7 +22,7 @@ WIDE, SQUARE = (5.0, 3.3), (4.6, 3.9)  # inches
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page; what it does not have is left out. Pictures are SVG and what is written under them."""
+    """A section of the page; empty parts are left out. Pictures are SVG with a caption each."""
 
     name: str
     heading: str
@@ -96,11 +96,11 @@ def precision(subject: Subject, found: dict[str, Retrieval], figures: Table) -> 
     )
     searched = "the other rows" if known is None else f"{len(known.features):,} known rows"
     text = (
-        f"Each of {len(rows.features):,} rows is a query against {searched}; rows of its class are relevant. A curve"
-        " that stays high finds rows of the class first, to the last of them."
+        f"Each of {len(rows.features):,} rows is a query against {searched}; rows of its class are relevant. A high"
+        " curve means that rows of the class are found before others."
     )
     k = found[subject.name].ids.shape[1]
-    caption = f"Mean average precision, and accuracy of {k} nearest {'neighbour' if k == 1 else 'neighbours'}"
+    caption = f"Mean average precision, and accuracy of {k} nearest {'neighbor' if k == 1 else 'neighbors'}"
     return Section("retrieval", "Retrieval", text, [(svg, "")], figures, caption)
 
 
@@ -116,7 +116,7 @@ def before_and_after(subject: Subject, before: tuple[str, Measure] | None) -> li
         " their classes: what is wanted is dark squares along the diagonal, and light everywhere else."
     )
     maps = (
-        "Distances on the map follow the square root of the divergences, symmetrised, as well as two dimensions allow."
+        "Distances on the map follow the square root of the divergences, symmetrized, as well as two dimensions allow."
         " It is drawn without the classes: they lie apart where the divergence sets them apart."
     )
     return [
@@ -142,7 +142,7 @@ def _pictures(
 
 
 def examples(subject: Subject, found: dict[str, Retrieval]) -> Section:
-    """Queries with their neighbours: evenly spaced ones, and the hardest."""
+    """Queries with their neighbors: evenly spaced ones, and the hardest."""
     ours = found[subject.name]
     even = query_rows(6, subject.rows.targets)
     scores = ours.curve.per_query

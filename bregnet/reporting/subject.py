@@ -1,4 +1,4 @@
-"""What a report is about: the estimator with its divergence and its fit, the rows, and their names."""
+"""The subject of a report: the estimator with its divergence and its fit, the rows, and their names."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
 from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean, divergence
+from bregnet.divergences.resolve import best_of
 from bregnet.plotting._fits import feature_names_of, fit_with_result, predicted_by, targets_of
 from bregnet.plotting._shared import (
     Measure,
@@ -37,9 +38,9 @@ class Rows:
     targets : ndarray of shape (n,)
         Class numbers, or targets of a regression.
     numbers : ndarray of shape (n,)
-        Their row numbers where they come from.
+        Their row numbers in the given array.
     n_given : int
-        How many there were before some were left out.
+        The number of given rows.
     """
 
     features: np.ndarray
@@ -50,18 +51,18 @@ class Rows:
     @classmethod
     def some(cls, features: np.ndarray, targets: np.ndarray, most: int, *, by_class: bool) -> Rows:
         """All of these, or evenly spaced ones, in the order of their classes or of the rows."""
-        kept = np.sort(shown_rows(targets if by_class else None, len(features), most))
-        return cls(features[kept], targets[kept], kept, len(features))
+        chosen = np.sort(shown_rows(targets if by_class else None, len(features), most))
+        return cls(features[chosen], targets[chosen], chosen, len(features))
 
 
 @dataclass(frozen=True)
 class Subject:
-    """All that a report looks at.
+    """The estimator and the data of a report.
 
     Attributes
     ----------
     estimator : estimator or BregmanDivergence
-        The last step where it was a pipeline, the best one where it was a search over one.
+        The last step of a pipeline, the best estimator of a search.
     name : str
         Its class.
     fit : estimator or None
@@ -69,7 +70,7 @@ class Subject:
     by : Measure or None
         The divergence, with the side that is searched; None for regressions.
     rows, known : Rows
-        The queries, and the rows to search where they are others.
+        The queries, and the rows to search if they are not the queries.
     class_names : list of str
     feature_names : list of str
     predicted : ndarray of shape (n_rows,) or None
@@ -93,7 +94,7 @@ class Subject:
 
     @property
     def scales(self) -> np.ndarray | None:
-        """What makes slopes comparable: the spread of the features, where slopes are in their units."""
+        """Factors that make slopes comparable: the standard deviations, where slopes are in the units of the data."""
         return None if self.predicted is None else self.rows.features.std(0)
 
     @property
@@ -111,7 +112,7 @@ def subject_of(
     feature_names: Sequence[str] | None,
     class_names: Sequence[str] | Mapping[Any, str] | None,
 ) -> Subject:
-    """Check the arguments of a report, and take apart pipelines and searches."""
+    """The subject of a report from its arguments, which are checked."""
     if (X_known is None) != (y_known is None):
         raise ValueError("X_known and y_known must be given together, got one of them")
     same_columns("X_known", X_known, "X", X)
@@ -148,9 +149,8 @@ def _kind(estimator: Any) -> str:
 
 
 def _last_step(estimator: Any, X: Array, X_known: Array | None, names: Any) -> tuple[Any, Array, Array | None, Any]:
-    """The last step of a pipeline and what it sees; of a search, the best."""
-    if not hasattr(estimator, "divergence_") and not hasattr(estimator, "function_"):
-        estimator = getattr(estimator, "best_estimator_", estimator)
+    """The last step of a pipeline with its input; the best estimator of a search."""
+    estimator = best_of(estimator)
     if not isinstance(estimator, Pipeline):
         return estimator, X, X_known, names
     if len(estimator) > 1:
@@ -194,10 +194,10 @@ def _class_names(given: Sequence[str] | Mapping[Any, str] | None, classes: np.nd
 
 
 def baselines_of(given: Any, subject: Subject) -> dict[str, Measure]:
-    """What to compare with, by names that differ from the subject's; nothing where it is the subject itself.
+    """The divergences to compare with, by name; none where the baseline is the subject itself.
 
-    Where features have different scales, the squared Euclidean distance has a second row, for features of unit
-    variance: without it, a learner that standardises would win by that alone.
+    Where features have different scales, the squared Euclidean distance is also compared for features of unit variance:
+    otherwise a learner that standardizes would be better by that alone.
     """
     if given is None:
         return {}

@@ -1,4 +1,4 @@
-"""Searching by a Bregman divergence: the index and its engines, and estimators of neighbours and rankings on it."""
+"""Searching by a Bregman divergence: the index and its engines, and estimators of neighbors and rankings on it."""
 
 from bregnet.retrieval.index import BregmanIndex
 from bregnet.retrieval.inner_product import InnerProductForm

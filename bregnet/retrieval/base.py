@@ -40,6 +40,25 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
     index_: BregmanIndex
     n_features_in_: int
 
+    def __init__(
+        self,
+        divergence: Any = None,
+        *,
+        side: str = "right",
+        index: str = "flat",
+        n_cells: int | None = None,
+        nprobe: int = 8,
+        device: str | torch.device = "auto",
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
+        self.divergence = divergence
+        self.side = side
+        self.index = index
+        self.n_cells = n_cells
+        self.nprobe = nprobe
+        self.device = device
+        self.random_state = random_state
+
     def _check_parameters(self) -> None:
         """Raise an error for bad parameters before anything is learned."""
         check.one_of("side", self.side, ("right", "left"))
@@ -141,11 +160,11 @@ class NeighborSearcher(DivergenceSearcher):
             most = "below" if alone else "at most"
             found = f"got {count} with n_samples = {len(queries)} queries"
             raise ValueError(f"n_neighbors must be {most} the number of training rows ({self.n_samples_fit_}), {found}")
-        divergences, ids = self.index_.search(queries, count + alone)
         if alone:
-            divergences, ids = to_numpy(divergences), to_numpy(ids)
-            others = but_own(ids, np.arange(len(ids)))
-            divergences, ids = divergences[others].reshape(-1, count), ids[others].reshape(-1, count)
+            own = torch.arange(len(queries))
+            divergences, ids = map(to_numpy, nearest_others(self.index_, queries, count, own))
+        else:
+            divergences, ids = self.index_.search(queries, count)
         return (divergences, ids) if both else ids
 
     def kneighbors_graph(
@@ -286,15 +305,10 @@ class WeightedNeighbors(NeighborSearcher):
         device: str | torch.device = "auto",
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
-        self.divergence = divergence
-        self.n_neighbors = n_neighbors
-        self.weights = weights
-        self.side = side
-        self.index = index
-        self.n_cells = n_cells
-        self.nprobe = nprobe
-        self.device = device
-        self.random_state = random_state
+        super().__init__(
+            divergence, side=side, index=index, n_cells=n_cells, nprobe=nprobe, device=device, random_state=random_state
+        )
+        self.n_neighbors, self.weights = n_neighbors, weights
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -336,12 +350,26 @@ def _inverse(divergences: np.ndarray) -> np.ndarray:
     return np.divide(nearest, divergences, out=at_zero, where=nearest > 0)
 
 
-def but_own(ids: Any, rows: Any) -> Any:
-    """Places (n, k + 1) of the neighbours of rows other than themselves, of arrays or tensors: k in each row."""
-    own = ids == rows[:, None]
+def nearest_others(index: BregmanIndex, Q: Array, k: int, own: Array, **options: Any) -> tuple[Any, Any]:
+    """Divergences and ids of the k nearest items of each query but the item that is the query, (n_queries, k).
+
+    Parameters
+    ----------
+    index : BregmanIndex
+    Q : array of shape (n_queries, n_features)
+    k : int
+    own : array of shape (n_queries,), int
+        The ids of the queries themselves.
+    **options
+        Those of :meth:`bregnet.BregmanIndex.search`.
+    """
+    divergences: Any
+    ids: Any
+    divergences, ids = index.search(Q, k + 1, **options)
+    is_own = ids == (own.to(ids.device) if isinstance(own, Tensor) else own)[:, None]
     # Of more than k duplicates, those with the least numbers are found: without the last, they are the k nearest.
-    own[~own.any(1), -1] = True
-    return ~own
+    is_own[~is_own.any(1), -1] = True
+    return divergences[~is_own].reshape(-1, k), ids[~is_own].reshape(-1, k)
 
 
 def _chosen(parts: list, places: list[np.ndarray]) -> list:

@@ -21,7 +21,7 @@ LARGEST_ID = 2**63 - 1
 class Collection:
     """The items of an index, and their engine.
 
-    Several threads may use it: who holds a gallery or an engine keeps all items of some moment.
+    Several threads may use it: a gallery and an engine hold all items as they were at one moment.
 
     Parameters
     ----------
@@ -32,13 +32,13 @@ class Collection:
     Attributes
     ----------
     rows : GrowingRows or None
-        Points and ids; None before the first were added.
+        Points and ids; None before any were added.
     next_id : int
-        What ids that are not given go on from.
+        The first id for items that are added without ids.
     engine : Engine or None
-        None where it is to be built.
+        None until it is built.
     n_built : int
-        Items that the engine was built for.
+        Number of items that the engine was built for.
     lock : RLock
     """
 
@@ -55,7 +55,7 @@ class Collection:
         return 0 if self.rows is None else len(self.rows)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but what the first search makes anew."""
+        """Everything but the engine, which the next search builds again."""
         with self.lock:
             return {**vars(self), "_gallery": None, "engine": None, "lock": None}
 
@@ -68,7 +68,7 @@ class Collection:
         return self._divergence.n_features if self.rows is None else self.rows.tensors[0].shape[1]
 
     def add(self, points: Tensor, ids: Array | None) -> None:
-        """Add items; all of them, or none where an id is not right."""
+        """Add all items, or none where an id is not accepted."""
         with self.lock:
             numbers = self._new_ids(ids, len(points))
             if not len(points):
@@ -106,7 +106,7 @@ class Collection:
 
     @torch.no_grad()
     def ready(self, settings: Settings, least: int = 1) -> Engine:
-        """The engine of all items, of which there must be at least so many."""
+        """The engine of all items, of which there must be at least `least`."""
         with self.lock:
             if len(self) == 0:
                 raise ValueError("the index is empty: add items first")
@@ -151,7 +151,7 @@ def _integers(name: str, values: Array) -> Tensor:
 
 
 def _among(ordered: Tensor, numbers: Tensor) -> Tensor:
-    """Whether each of the numbers is in an ordered sequence; many numbers need not be sorted for it."""
+    """Whether each of the numbers is in an ordered sequence, without sorting the numbers."""
     if not len(ordered):
         return torch.zeros_like(numbers, dtype=torch.bool)
     return ordered[torch.searchsorted(ordered, numbers).clamp_max(len(ordered) - 1)] == numbers

@@ -1,4 +1,4 @@
-"""The compiled walk along lists of pieces. Kept apart so that importing the package does not import numba."""
+"""The compiled search in lists of pieces; a module of its own, so that the package does not import numba."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import numpy as np
 
 from bregnet._core.compiling import compiled
 from bregnet.retrieval.items import KEPT_BITS
-
-_CUT = 53 - KEPT_BITS
-_HALF = 1 << (_CUT - 1)
 
 
 def _squared_distances(query, points, start, stop, weights, out):  # pragma: no cover - compiled
@@ -25,9 +22,10 @@ def _squared_distances(query, points, start, stop, weights, out):  # pragma: no 
         for i in range(size):
             difference = row[i] - at
             out[i] += weight * difference * difference
-    bits = out.view(np.int64)
+    bits, cut = out.view(np.int64), 53 - KEPT_BITS
+    half = 1 << (cut - 1)
     for i in range(size):
-        bits[i] = (bits[i] + _HALF) >> _CUT << _CUT
+        bits[i] = (bits[i] + half) >> cut << cut
 
 
 def _comes_before(value, distance, item_id, other_value, other_distance, other_id):  # pragma: no cover - compiled
@@ -39,7 +37,7 @@ def _comes_before(value, distance, item_id, other_value, other_distance, other_i
 
 
 def _insert(count, value, distance, item_id, row, values, distances, ids, rows):  # pragma: no cover - compiled
-    """Put an item in its place among the `count` nearest; the last of them falls out where there is no room."""
+    """Insert an item among the `count` nearest; where there are k of them, the last is dropped."""
     k = len(values)
     at = min(count, k - 1)
     while at > 0 and _comes_before(value, distance, item_id, values[at - 1], distances[at - 1], ids[at - 1]):
@@ -54,8 +52,8 @@ def _walk(  # pragma: no cover - compiled
 ):
     """The nearest items of each query by (gap of the list + paraboloid, squared distance, id).
 
-    Lists are visited in the order of their gaps until no other can matter. Gaps within `tolerance` of the one before
-    are equal to it; paraboloid and squared distances are rounded to fewer bits, so that ties are ties.
+    Lists are visited in the order of their gaps until no other can change the answer. A gap within `tolerance` of the
+    one before it ties with it; paraboloid and squared distances are rounded to fewer bits, so that they tie, too.
 
     Parameters
     ----------

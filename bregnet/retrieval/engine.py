@@ -13,7 +13,7 @@ from bregnet.retrieval.items import Found, Gallery
 
 
 class Settings(NamedTuple):
-    """Parameters of an index that engines may look at: `nprobe` when they search, the others when they are built."""
+    """Parameters of an index for its engine: `nprobe` when it searches, the others when it is built."""
 
     kind: str = "flat"
     n_cells: int | None = None
@@ -24,19 +24,19 @@ class Settings(NamedTuple):
 class Engine(ABC):
     """What searches the items of a gallery.
 
-    An engine never changes, for other threads may be searching: `extend` and `keep` return another one. Those of an
-    index are registered by its `kind` in ``bregnet/retrieval/engines.py``.
+    An engine never changes, for other threads may be searching: `extend` and `keep` return another one. Engines are
+    registered by the `kind` of an index in ``bregnet/retrieval/engines.py``.
 
     Attributes
     ----------
     name : str
-        How items are searched, which is the `method` of an index.
+        How items are searched, the `method` of an index.
     cpu_only : bool
         Whether items must be on the CPU.
     seeded : bool
-        Whether building it draws random numbers, so that one of no `random_state` cannot be built again.
+        Whether building it draws random numbers, so that without a `random_state` it cannot be built again.
     files : tuple of str
-        What `state` writes to the folder of an index, beside the tensors.
+        Names of the files that `state` writes to the folder of an index, beside the tensors.
     gallery : Gallery
         The items.
     """
@@ -67,18 +67,18 @@ class Engine(ABC):
 
     @abstractmethod
     def extend(self, gallery: Gallery) -> Self:
-        """With the items that the gallery has more than before, which come last."""
+        """An engine for a gallery with more items, the new ones last."""
 
     @abstractmethod
     def keep(self, gallery: Gallery, rows: Tensor) -> Self:
-        """With some of the rows, which are the gallery now."""
+        """An engine for some rows of the old gallery, which are the new one."""
 
     @abstractmethod
     def state(self, name: str, tensors: Tensors, folder: Path | None) -> dict[str, Any]:
-        """What to write of it: tensors by names that begin with `name`, files, and values that JSON can hold.
+        """What a file holds of it: tensors by names that begin with `name`, files, and plain values.
 
-        Built again, an engine may round otherwise where items came and went since it was built. Files that can be
-        memory-mapped go to the folder, where there is one.
+        The engine is saved because one that is built again may round differently, if items were added or removed since.
+        Files that can be memory-mapped go to the folder, where there is one.
         """
 
     @classmethod
@@ -86,7 +86,7 @@ class Engine(ABC):
     def from_state(
         cls, name: str, state: dict[str, Any], gallery: Gallery, tensors: Tensors, folder: Path | None
     ) -> Self:
-        """The engine that `state` described; errors where it does not fit the items."""
+        """Read what `state` wrote; an error where it does not fit the items."""
 
     @property
     @abstractmethod

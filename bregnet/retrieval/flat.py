@@ -1,7 +1,8 @@
-"""Exact search: single precision finds candidates, double precision their order, a bound says that none is missing."""
+"""Exact search: candidates by inner products in single precision, ranked in double precision."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import batches, rows_at_once
 from bregnet._core.state import Tensors
 from bregnet.retrieval.engine import Engine, Settings
-from bregnet.retrieval.items import GATHERED, Found, Gallery
+from bregnet.retrieval.items import Found, Gallery
 from bregnet.retrieval.lift import Queries
 from bregnet.retrieval.vectors import Vectors
 
@@ -21,8 +23,8 @@ GROUP = 64  # items of which the best is looked for first
 class FlatEngine(Engine):
     """All inner products of a batch of queries, in single precision; the best are ranked in double precision.
 
-    The rounding of single precision is bounded. Where an item beyond the candidates might belong to the answer, as with
-    many ties, all items that might are ranked, so the answer is exact always.
+    The rounding of single precision is bounded. Where items beyond the candidates might belong to the answer, as with
+    many ties, all of these are ranked, so the answer is always exact.
     """
 
     name = "inner products"
@@ -36,11 +38,11 @@ class FlatEngine(Engine):
         return cls(Vectors.from_gallery(gallery))
 
     def extend(self, gallery: Gallery) -> FlatEngine:
-        """With the items that the gallery has more than before."""
+        """An engine for a gallery with more items."""
         return FlatEngine(self.vectors.extend(gallery))
 
     def keep(self, gallery: Gallery, rows: Tensor) -> FlatEngine:
-        """With some of the rows, which are the gallery now."""
+        """An engine for some rows of the old gallery, which are the new one."""
         return FlatEngine(self.vectors.keep(gallery, rows))
 
     def state(self, name: str, tensors: Tensors, folder: Path | None) -> dict[str, Any]:
@@ -52,7 +54,7 @@ class FlatEngine(Engine):
     def from_state(
         cls, name: str, state: dict[str, Any], gallery: Gallery, tensors: Tensors, folder: Path | None
     ) -> FlatEngine:
-        """The engine that `state` described."""
+        """Read what `state` wrote."""
         return cls(Vectors.read(name, gallery, tensors))
 
     @property
@@ -89,27 +91,26 @@ class FlatEngine(Engine):
         found = self.vectors.ranked(queries, torch.cat([rows, long.expand(len(rows), -1)], 1), k)
         return self.vectors.completed(queries, found, worst, scores.rows_above)
 
-    def _batches(self, n_queries: int, group: int) -> list[slice]:
-        best_at_once = 1 << 25  # best inner products of groups
-        step = max(1, min(128, best_at_once * group // len(self.gallery)))
-        return [slice(start, start + step) for start in range(0, n_queries, step)]
+    def _batches(self, n_queries: int, group: int) -> Iterator[slice]:
+        n_groups = -(-len(self.gallery) // group)  # the best inner product of each is kept
+        return batches(n_queries, min(128, rows_at_once(n_groups, budget=1 << 25)))
 
 
 class Scores:
-    """Inner products of some queries with all items, in single precision, of which the best of each group is kept.
+    """The largest inner product of each query with each group of items, in single precision.
 
-    Products are made for as many items at a time as fit into the cache, and those of the best groups made again: that
-    is faster than to write them all to memory and read them once more. Items that are always ranked count as minus
-    infinity.
+    Products are computed for as many items at a time as fit into the cache, and those of the best groups are computed
+    again: this is faster than writing all of them to memory and reading them once more. Items that are always ranked
+    count as minus infinity.
 
     Parameters
     ----------
     vectors : Vectors
     queries : Queries
     group : int
-        How many items are a group.
+        Items in a group.
     at_once : int, default=None
-        Items whose products are made at once; on a CPU as many as its cache holds by default.
+        Items whose products are computed at once; by default, on a CPU, as many as its cache holds.
     """
 
     def __init__(self, vectors: Vectors, queries: Queries, group: int, at_once: int | None = None) -> None:
@@ -118,35 +119,35 @@ class Scores:
         step = at_once or (1 << 13 if vectors.coarse.device.type == "cpu" else 1 << 18)
         self._best = self._queries.new_empty(len(queries), -(-n_items // group))  # (m, n_groups)
         room = self._queries.new_empty(len(queries) * min(step, n_items + group))  # fresh memory is slow
-        for start in range(0, n_items, step):
-            part = vectors.coarse[start : start + step]
+        for rows in batches(n_items, step):
+            part = vectors.coarse[rows]
             n_groups = -(-len(part) // group)
             scores = room[: len(queries) * n_groups * group].view(len(queries), n_groups * group)
             torch.mm(self._queries, part.T, out=scores[:, : len(part)])
             scores[:, len(part) :] = -torch.inf
-            scores[:, self._long_between(start, start + len(part))] = -torch.inf
-            first = start // group
+            scores[:, self._long_between(rows.start, rows.stop)] = -torch.inf
+            first = rows.start // group
             torch.amax(scores.unflatten(1, (n_groups, group)), 2, out=self._best[:, first : first + n_groups])
 
     def largest(self, count: int) -> tuple[Tensor, Tensor]:
-        """Rows (m, count) of the largest, and what all the others are at most, (m,)."""
+        """Rows (m, count) of the largest products, and an upper bound on all others, (m,)."""
         best = self._best.topk(min(count, self._best.shape[1]), dim=1)
         rows = self._members(best.indices)
         values, places = self._again(self._queries, rows).topk(count, dim=1)
         worst = values[:, -1]
-        if count < self._best.shape[1]:  # those of other groups were rounded otherwise
+        if count < self._best.shape[1]:  # those of other groups were rounded differently
             worst = torch.maximum(worst, best.values[:, -1])
         return rows.gather(1, places).clamp_max(len(self._vectors.coarse) - 1), worst
 
     def rows_above(self, number: int, least: float) -> Tensor:
-        """All items whose product with the query of a number is at least `least`, and those that are always ranked."""
+        """All items whose product with query `number` is at least `least`, and those that are always ranked."""
         bound = float(np.nextafter(np.float32(np.clip(least, -3e38, 3e38)), np.float32(-np.inf)))
         rows = self._members((self._best[number] >= bound).nonzero()[None, :, 0])
         scores = self._again(self._queries[number : number + 1], rows)
         return torch.cat([rows[scores >= bound], self._vectors.long])
 
     def _members(self, groups: Tensor) -> Tensor:
-        """Rows of the items in groups (m, c), (m, c * group); the last group may name rows that do not exist."""
+        """Rows (m, c * group) of the items in groups (m, c); the last group may have rows that do not exist."""
         return (self._group * groups[:, :, None] + torch.arange(self._group, device=groups.device)).flatten(1)
 
     def _again(self, queries: Tensor, rows: Tensor) -> Tensor:
@@ -155,7 +156,7 @@ class Scores:
         missing = rows >= len(coarse)
         if len(self._vectors.long):
             missing |= torch.isin(rows, self._vectors.long)
-        step = max(1, GATHERED // max(1, rows.shape[1] * coarse.shape[1]))
+        step = rows_at_once(rows.shape[1] * coarse.shape[1])
         parts = zip(queries.split(step), rows.clamp_max(len(coarse) - 1).split(step), strict=True)
         products = torch.cat([torch.bmm(coarse[there], some[:, :, None])[:, :, 0] for some, there in parts])
         return products.masked_fill_(missing, -torch.inf)

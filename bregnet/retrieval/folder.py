@@ -13,7 +13,7 @@ from bregnet._core.files import digest, naming_damage, read_tensors, whole_folde
 from bregnet._core.state import Tensors
 from bregnet.retrieval.engine import Settings
 from bregnet.retrieval.engines import ENGINES
-from bregnet.retrieval.ivf import LISTS
+from bregnet.retrieval.ivf import CellEngine
 from bregnet.retrieval.pieces import PieceEngine
 from bregnet.retrieval.state import read_index, write_index
 
@@ -24,7 +24,7 @@ KIND, TENSORS = "BregmanIndex", "index.safetensors"
 
 
 def write_folder(index: BregmanIndex, path: Path) -> None:
-    """Write an index; a folder that was written so before is replaced, when all is there."""
+    """Write an index; a folder that was saved before is replaced when the new one is complete."""
     known = {name for engines in ENGINES.values() for engine in engines for name in engine.files}
     with whole_folder(path, (TENSORS, *known)) as folder:
         tensors = Tensors()
@@ -42,12 +42,12 @@ def read_header(path: Path, *, mmap: bool = True) -> tuple[dict[str, Any], dict[
 
 
 def read_folder(cls: type[BregmanIndex], path: Path, device: torch.device, *, mmap: bool) -> BregmanIndex:
-    """The index that `write_folder` was given."""
+    """Read what `write_folder` wrote."""
     header, stored = read_header(path, mmap=mmap)
     with naming_damage(path, KIND):
         about = {"digest", "holds", "version", "bregnet"}
         content = {name: value for name, value in header.items() if name not in about}
-        if not mmap and header["digest"] != digest(content, stored):  # what is mapped is not read before it is needed
+        if not mmap and header["digest"] != digest(content, stored):  # a check would read mapped files
             raise ValueError("its contents do not have the checksum that was written with them")
         if header["version"] == 1:
             content, stored = _from_version_1(content, stored)
@@ -82,5 +82,5 @@ def _from_version_1(header: dict[str, Any], stored: dict[str, Tensor]) -> tuple[
         "engine": None if pieces or header["engine"] is None else {"type": header["engine"]},
         "n_trained": len(stored.get("points", ())),
     }
-    files = {} if header["lists"] is None else {LISTS: header["lists"]}
+    files = {} if header["lists"] is None else {CellEngine.files[0]: header["lists"]}
     return {"state": state, "same": {}, "files": files}, tensors

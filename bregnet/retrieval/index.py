@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from bregnet import divergences
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
+from bregnet._core.chunks import batches
 from bregnet._core.notebook import shown_in_notebooks
-from bregnet.divergences import BregmanDivergence, Generator
+from bregnet.divergences.resolve import divergence_of
 from bregnet.retrieval.collection import Collection
 from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.engines import ENGINES, build_engine
@@ -31,31 +32,33 @@ KINDS = tuple(ENGINES)
 class BregmanIndex:
     """A collection of points to search by a Bregman divergence.
 
-    The nearest items of a query are those of the least divergence; equally near ones, up to the rounding of double
-    precision, come by squared Euclidean distance, then by id. Divergences are true ones: candidates come from inner
-    products in single precision and are ranked in double precision.
+    The nearest items of a query are those of the least divergence. Items whose divergences are equal up to rounding are
+    ordered by squared Euclidean distance, then by id. Inner products in single precision find candidates, whose
+    divergences are then computed in double precision.
 
-    Several threads may search at once, also while another adds or removes items: each sees all items of some moment.
-    Processes that are forked from one that has searched compute on one thread each.
+    Several threads may search at once, also while another adds or removes items: each sees all items as they were at
+    one moment. Processes that are forked from one that has searched compute on one thread each.
 
     Parameters
     ----------
-    divergence : BregmanDivergence, Generator or str
-        The divergence, a generator, or the name of a classical one.
+    divergence : BregmanDivergence, Generator, str or fitted estimator
+        The divergence, a generator, the name of a classical one, or what has learned one, such as a fitted
+        :class:`bregnet.PBDL`.
     side : {"right", "left"}, default="right"
         "right" searches for the least D(query, item), "left" for the least D(item, query).
     kind : {"flat", "ivf"}, default="flat"
         "flat" is exact. It scans inner products, or, for a `MaxAffine` without temperature, visits the items piece by
-        piece. "ivf", an inverted file, is approximate and faster than a scan: it cuts the items into cells and searches
-        some of them. Without a temperature "flat" is both exact and faster.
+        piece. "ivf" is an inverted file, approximate and faster than a scan: items are in lists by the nearest of
+        `n_cells` centers, and the lists of the centers nearest to a query are searched. Without a temperature "flat"
+        is both exact and faster.
     n_cells : int, default=None
-        Cells of kind "ivf"; about the square root of the number of items by default.
+        Number of lists of kind "ivf"; about the square root of the number of items by default.
     nprobe : int, default=8
-        Cells of kind "ivf" that are searched for a query. More are slower and find more; it can be set at any time.
+        Lists of kind "ivf" that are searched for a query. More are slower and find more; it can be set at any time.
     device : str or torch.device, default="auto"
         Where to keep the items and compute; "auto" takes CUDA when there is one. Kind "ivf" computes on the CPU.
     random_state : int or None, default=None
-        Seed of the cells.
+        Seed of the centers of kind "ivf".
 
     Examples
     --------
@@ -72,7 +75,7 @@ class BregmanIndex:
 
     def __init__(
         self,
-        divergence: BregmanDivergence | Generator | str,
+        divergence: Any,
         *,
         side: str = "right",
         kind: str = "flat",
@@ -81,11 +84,11 @@ class BregmanIndex:
         device: str | torch.device = "auto",
         random_state: int | None = None,
     ) -> None:
-        self.divergence = divergences.divergence(divergence)
+        self.divergence = divergence_of(divergence)
         self.side = check.one_of("side", side, ("right", "left"))
         if isinstance(kind, str) and kind == "hnsw":
             raise ValueError(
-                f"kind must be one of {', '.join(map(repr, KINDS))}, got 'hnsw': graphs of neighbours lose most of the"
+                f"kind must be one of {', '.join(map(repr, KINDS))}, got 'hnsw': graphs of neighbors miss most of the"
                 " nearest items on inner products: use kind='ivf', or to_inner_product(symmetric=True) for a graph"
                 " elsewhere"
             )
@@ -116,7 +119,7 @@ class BregmanIndex:
 
     @property
     def nprobe(self) -> int:
-        """Cells of kind "ivf" that are searched for a query."""
+        """Lists of kind "ivf" that are searched for a query."""
         return self._nprobe
 
     @nprobe.setter
@@ -135,8 +138,8 @@ class BregmanIndex:
     def bytes_per_item(self) -> float:
         """Memory of an item, in bytes: `nbytes` over the number of items, 0 without any.
 
-        For d features an item takes 8 d (4 d in single precision) and 8 for its id; inner products add 8 (d + 1); cells
-        that and 4 (d + 1) + 8; lists of pieces as much as the features, and 16.
+        For d features an item takes 8 d (4 d in single precision) and 8 for its id. Inner products add 8 (d + 1), kind
+        "ivf" that and 4 (d + 1) + 8, and lists of pieces as much as the features, and 16.
 
         Examples
         --------
@@ -155,7 +158,7 @@ class BregmanIndex:
 
     @property
     def method(self) -> str:
-        """How the items are searched: "inner products", "lists of pieces" or "cells"."""
+        """How the items are searched: "inner products", "lists of pieces", or "cells" for an inverted file."""
         return self._ready().name
 
     def add(self, X: Array, ids: Array | None = None) -> None:
@@ -309,7 +312,7 @@ class BregmanIndex:
         Parameters
         ----------
         symmetric : bool, default=False
-            Whether to make vectors for stores that search graphs of neighbours (HNSW), which fail on plain ones.
+            Whether to make vectors for stores that search graphs of neighbors (HNSW), which fail on plain ones.
 
         Returns
         -------
@@ -333,8 +336,8 @@ class BregmanIndex:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder that opens on another machine.
 
-        Numbers are kept as safetensors, lists of cells in faiss's own format; nothing is pickled. The folder appears
-        when all is written, and takes the place of one that was written so before.
+        Tensors are stored as safetensors, inverted lists in the format of faiss; nothing is pickled. The folder appears
+        when it is complete, and replaces one that was saved there before.
 
         Parameters
         ----------
@@ -366,8 +369,8 @@ class BregmanIndex:
         path : str or path
             The folder.
         mmap : bool, default=False
-            Whether items stay in the files and are read as they are needed; the files must then stay as they are. Lists
-            of pieces (no temperature), and whatever is added or removed, need a copy in memory.
+            Whether items stay in the files and are read when they are needed; the files must then not change. Lists of
+            pieces (no temperature) need a copy in memory, and so does an index after items were added or removed.
         device : str or torch.device, default="auto"
             Where to compute.
 
@@ -394,7 +397,7 @@ class BregmanIndex:
         return Settings(self.kind, self.n_cells, self.nprobe, self.random_state)
 
     def _ready(self, least: int = 1) -> Engine:
-        """What searches all items, at least so many; built or brought up to date when it is needed."""
+        """The engine, built or brought up to date, for at least so many items."""
         return self._collection.ready(self._settings(), least)
 
     def _found(self, engine: Engine, queries: Tensor, k: int, progress: bool | None) -> Found:
@@ -421,11 +424,10 @@ def _checked_radii(radius: float | Array, like: Tensor) -> Tensor:
 def _batches(total: int, step: int, progress: bool | None) -> Iterator[slice]:
     """Slices of queries, with a progress bar on a terminal or where it is asked for."""
     shown = sys.stderr.isatty() if progress is None else check.boolean("progress", progress)
-    starts = range(0, total, step)
     if not shown:  # a bar that is not shown starts a thread all the same
-        yield from (slice(start, start + step) for start in starts)
+        yield from batches(total, step)
         return
     with tqdm(total=total, desc="searching", unit=" queries", delay=2.0) as bar:
-        for start in starts:
-            yield slice(start, start + step)
-            bar.update(min(step, total - start))
+        for part in batches(total, step):
+            yield part
+            bar.update(part.stop - part.start)

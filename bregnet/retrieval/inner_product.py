@@ -1,4 +1,4 @@
-"""A divergence as inner products, for vector stores that know nothing of it."""
+"""A divergence as inner products, for any vector store."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from torch import Tensor
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
+from bregnet._core.chunks import rows_at_once
 from bregnet.retrieval.items import Gallery
 from bregnet.retrieval.lift import Lift, Queries
-from bregnet.retrieval.vectors import LIFTED
 
 
 @dataclass(frozen=True)
 class Symmetry:
-    """Vectors turned so that items and queries spread alike, and items made equally long.
+    """A linear map after which items and queries have the same covariance, and items the same length.
 
-    Items are multiplied by A^(-1/2) and queries by A^(1/2), where A carries the covariance of queries to that of items
-    by optimal transport: inner products stay what they were. One more coordinate, 0 for queries, makes up for what an
-    item lacks to the length of the longest.
+    Items are multiplied by A^(-1/2) and queries by A^(1/2), where A is the optimal transport from the covariance of
+    queries to that of items. Inner products do not change. One more coordinate, 0 for queries, brings all items to the
+    length of the longest.
 
     Attributes
     ----------
     root, inverse_root : Tensor of shape (width, width)
     longest : Tensor
-        Length of the longest item after turning; lengths are divided by it.
+        Length of the longest item after the map; lengths are divided by it.
     """
 
     root: Tensor
@@ -59,11 +59,12 @@ class Symmetry:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class InnerProductForm:
-    """Vectors of items and of queries: the larger their inner product, the less the divergence.
+    """Vectors of items and of queries: the larger their inner product, the smaller the divergence.
 
     ``BregmanIndex.to_inner_product`` makes it. Put `items` and `ids` into any store that searches inner products, and
-    search there for what :meth:`encode` gives. A scan of all items finds the neighbours that the index finds, but for
-    those that single precision cannot tell apart. The form is of the items as they were: make it anew when they change.
+    search there for the vectors that :meth:`encode` returns. A scan of all items finds the neighbors that the index
+    finds, except that items may change places where single precision cannot distinguish them. The vectors do not follow
+    the index: make them again when its items change.
 
     Attributes
     ----------
@@ -72,15 +73,15 @@ class InnerProductForm:
     ids : ndarray of shape (n_items,), int64
         Their ids in the index.
     lift : Lift
-        What makes vectors of points.
+        Maps points to vectors.
     symmetry : Symmetry or None
-        What makes vectors fit for graphs of neighbours.
+        Adapts vectors to graphs of neighbors.
 
     Notes
     -----
-    Graphs of neighbours (HNSW) lose their way on inner products. ``symmetric=True`` is for them: vectors of items and
-    of queries are turned to spread alike, and all are of length 1, so the largest inner product is the largest cosine
-    and the least Euclidean distance, and the square of that distance is 2 minus twice the inner product.
+    Graphs of neighbors (HNSW) miss many of the largest inner products. ``symmetric=True`` is for them: vectors of items
+    and of queries are mapped to the same covariance, and all have length 1, so the largest inner product is the largest
+    cosine and the least Euclidean distance, and the square of that distance is 2 minus twice the inner product.
 
     It helps much, but measure it on your items. Share of the ten nearest that faiss's HNSW found (32 links), with 64
     and with 256 candidates:
@@ -93,8 +94,8 @@ class InnerProductForm:
     20,000 unstructured, classical, 32 features    0.30 to 0.96, 0.47 to 1.00  0.69 to 0.98, 0.94 to 1.00
     =============================================  ==========================  =============================
 
-    The least are of low temperatures and many features, and of items near the border of the domain; for D(query, item)
-    of Kullback-Leibler with most mass on few of the features, plain vectors did better (0.77 against 0.72).
+    The lowest shares are those of low temperatures and many features, and of items near the border of the domain. For
+    D(query, item) of Kullback-Leibler with most mass on few features, plain vectors did better (0.77 against 0.72).
 
     Examples
     --------
@@ -126,11 +127,12 @@ class InnerProductForm:
         if len(gallery) == 0:
             raise ValueError("the index is empty: add items before handing them to a store")
         lift, symmetry = Lift.from_gallery(gallery), None
-        parts = (lift.items(part) for part in gallery.points.split(LIFTED))
+        step = rows_at_once(gallery.points.shape[1])
+        parts = (lift.items(part) for part in gallery.points.split(step))
         if symmetric:
             vectors = torch.cat(list(parts))
             symmetry = Symmetry.from_vectors(vectors, _like_queries(lift, gallery))
-            parts = (symmetry.items(part) for part in vectors.split(LIFTED))
+            parts = (symmetry.items(part) for part in vectors.split(step))
         items = torch.cat([part.float().cpu() for part in parts])
         return cls(items.numpy(), gallery.ids.cpu().numpy().copy(), lift, symmetry)
 
@@ -144,7 +146,7 @@ class InnerProductForm:
 
     @property
     def width(self) -> int:
-        """Numbers of a vector: one more than features, or two more where ``symmetric=True``."""
+        """Dimension of a vector: one more than the features, or two more with ``symmetric=True``."""
         return self.items.shape[1]
 
     def encode(self, Q: Array) -> np.ndarray:
@@ -172,15 +174,15 @@ class InnerProductForm:
     def divergences(self, Q: Array, scores: Array) -> np.ndarray:
         """Divergences from the inner products that a store has computed.
 
-        The store computes in single precision, so they are off by about 1e-6 of the size of what is added up to them,
-        and small ones are all error. ``BregmanDivergence.paired`` has their digits.
+        The store computes in single precision, so errors are about 1e-6 of the terms that are added up, and small
+        divergences have no correct digits. ``BregmanDivergence.paired`` is accurate for these.
 
         Parameters
         ----------
         Q : array of shape (n_queries, n_features)
         scores : array of shape (n_queries, n_found)
-            Inner products of the vectors of queries and of the items found. Some stores give 1 minus the inner product
-            and call it a distance.
+            Inner products of the vectors of queries and of the items found. Some stores return 1 minus the inner
+            product as a distance.
 
         Returns
         -------
@@ -210,15 +212,15 @@ class InnerProductForm:
 
 
 def _like_queries(lift: Lift, gallery: Gallery) -> Tensor:
-    """Vectors of those items, of a sample, that might be queries, (m, width)."""
+    """Vectors of a sample of the items, as queries, (m, width)."""
     points = gallery.sample
-    if gallery.side == "left":  # a query has a tangent, an item need not
+    if gallery.side == "left":  # queries must be tangent points, items need not
         points = points[torch.isfinite(gallery.divergence.generator._gradients(points)).all(1)]
     return lift.queries(points).vectors
 
 
 def _covariance(vectors: Tensor) -> Tensor:
-    """Covariance (width, width), some of a sphere's added: it has an inverse even of a single vector."""
+    """Covariance (width, width), plus a small multiple of the identity, so that it has an inverse."""
     sphere = torch.eye(vectors.shape[1]).to(vectors)
     if not len(vectors):
         return sphere

@@ -1,4 +1,4 @@
-"""Items to search: which of two is nearer to a query, and rows that grow without a copy."""
+"""Items to search, their order from a query, and arrays of rows that grow."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import batches, rows_at_once
 from bregnet.divergences import BregmanDivergence
 
-ULPS = 256 * 2.0**-52  # divergences tie where they differ by less than this share of what was added up to them
+ULPS = 256 * 2.0**-52  # divergences tie where they differ by less than this share of their terms
 KEPT_BITS = 41  # of squared distances that are compared
-GATHERED = 1 << 22  # numbers of items that are gathered at once
 
 
 class Found(NamedTuple):
-    """Items by query: divergences, and row numbers of the gallery; one row a query, or the items of one."""
+    """Divergences and row numbers of the items that were found: a row for each query, or the items of one query."""
 
     divergences: Tensor
     rows: Tensor
@@ -25,7 +25,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Gallery:
-    """The items, and what it takes to compare them.
+    """The items and the divergence to compare them by.
 
     Attributes
     ----------
@@ -48,16 +48,14 @@ class Gallery:
 
     @cached_property
     def sample(self) -> Tensor:
-        """Some thousand items at most, evenly spread, in double precision."""
+        """Some thousand evenly spaced items at most, in double precision."""
         return self.points[:: max(1, len(self) // 8192)].double()
 
     def paired(self, queries: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Divergences between queries (m, d) and the items of the same place in `rows` (m,), and what is a tie."""
+        """Divergences of queries (m, d) from the items in `rows` (m,), and differences up to which they tie, (m,)."""
         generator = self.divergence.generator
         values, ties = queries.new_empty(len(rows)), queries.new_empty(len(rows))
-        step = generator._batch_size(queries)
-        for start in range(0, len(rows), step):
-            part = slice(start, start + step)
+        for part in batches(len(rows), generator._batch_size(queries)):
             pair = queries[part], self.points[rows[part]].double()
             first, second = pair if self.side == "right" else pair[::-1]
             values[part], ties[part] = generator._paired(first, second), ULPS * generator._rounding(first, second)
@@ -65,7 +63,7 @@ class Gallery:
 
     def squared_distances(self, queries: Tensor, rows: Tensor) -> Tensor:
         """Squared Euclidean distances (m, c) of queries (m, d) and items (m, c), rounded so that ties are ties."""
-        step = max(1, GATHERED // (queries.shape[1] * rows.shape[1]))
+        step = rows_at_once(queries.shape[1] * rows.shape[1])
         parts = zip(queries.split(step), rows.split(step), strict=True)
         return rounded(torch.cat([(self.points[there] - q[:, None]).square_().sum(2) for q, there in parts]))
 
@@ -76,15 +74,24 @@ def rounded(values: Tensor) -> Tensor:
     return ((values.view(torch.int64) + (1 << (cut - 1))) >> cut << cut).view(torch.float64)
 
 
+def ties_with_next(values: Tensor, ties: Tensor) -> Tensor:
+    """Whether each of ordered divergences (..., c) ties with the next, (..., c - 1).
+
+    This decides ties in search and in evaluation: two that are next to each other in the order tie where they differ by
+    no more than the rounding of both, the `ties` of :meth:`Gallery.paired`, and a chain of such pairs is one tie.
+    (:mod:`bregnet.retrieval.compiled_pieces` has the same rule for lists of pieces, in compiled form.)
+    """
+    return values.diff() <= torch.minimum(ties[..., 1:], ties[..., :-1])
+
+
 def nearest_first(gallery: Gallery, queries: Tensor, found: Found, ties: Tensor, k: int) -> Found:
     """The k nearest (m, k) of the items found (m, c): by divergence, then squared Euclidean distance, then id.
 
-    Divergences that differ from one to the next by no more than their `ties` (m, c) tie, and get the least of their
-    values.
+    Those that tie by their `ties` (m, c) get the least of their values.
     """
     values, order = found.divergences.sort(dim=1)
     rows, ties = found.rows.gather(1, order), ties.gather(1, order)
-    tied = values.diff(dim=1) <= torch.minimum(ties[:, 1:], ties[:, :-1])
+    tied = ties_with_next(values, ties)
     if tied.any():
         first = torch.cat([torch.ones_like(values[:, :1], dtype=torch.bool), ~tied], 1)
         values = torch.where(first, values, -torch.inf).cummax(1).values
@@ -99,14 +106,14 @@ def nearest_first(gallery: Gallery, queries: Tensor, found: Found, ties: Tensor,
 
 
 class GrowingRows:
-    """Tensors of as many rows each, with room for more.
+    """Tensors with the same number of rows, and memory for more.
 
-    Rows are written once: who holds `tensors` keeps them as they are while others are added.
+    Rows are written once: `tensors` that were taken before do not change when rows are added.
 
     Parameters
     ----------
     *tensors : Tensor of shape (n_rows, ...)
-        They are taken as they are, and never written to.
+        They are not copied, and never written to.
     """
 
     def __init__(self, *tensors: Tensor) -> None:
@@ -116,7 +123,7 @@ class GrowingRows:
         return self.count
 
     def __getstate__(self) -> dict[str, Any]:
-        """The rows without the room for others, which a pickle of a part of a tensor would hold."""
+        """The rows alone; a slice of a tensor is pickled with all of its memory."""
         return {"count": self.count, "_rooms": tuple(part.clone() for part in self.tensors)}
 
     @property
@@ -125,13 +132,13 @@ class GrowingRows:
         return tuple(room[: self.count] for room in self._rooms)
 
     def add(self, *tensors: Tensor) -> None:
-        """Add a copy of rows, (n_added, ...) each; a tensor takes on the larger of both precisions."""
+        """Add a copy of rows, (n_added, ...) each; a tensor takes the higher of both precisions."""
         total = self.count + len(tensors[0])
         rooms = []
         for room, added in zip(self._rooms, tensors, strict=True):
             dtype = torch.promote_types(room.dtype, added.dtype)
             if len(room) < total or dtype != room.dtype:
-                # room for half as many again: memory that was never written to costs nothing yet
+                # half as many again: memory that was never written to costs nothing yet
                 room = self._copied(room, max(total, int(1.5 * self.count)), dtype)
             room[self.count : total] = added
             rooms.append(room)

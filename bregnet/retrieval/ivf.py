@@ -1,4 +1,4 @@
-"""Approximate search: cells of near items, of which the nearest are searched (an inverted file of faiss)."""
+"""Approximate search: an inverted file (IVF) of faiss, with Bregman k-means for the lists."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from bregnet._core.chunks import CACHE, MEMORY, blocks
 from bregnet._core.parallel import in_threads
 from bregnet._core.state import Tensors
 from bregnet.clustering.centred_points import CentredPoints
@@ -24,31 +25,29 @@ from bregnet.retrieval.vectors import Vectors
 if TYPE_CHECKING:
     import faiss
 
-FILLED = 1 << 16  # items put into lists at once
-LISTS = "cells.faiss"
-
 
 class CellEngine(Engine):
-    """Cells by Bregman k-means, probed by the divergence of their centres.
+    """Inverted lists of items by the nearest center of Bregman k-means; a query probes those of the nearest centers.
 
-    Cells of plain k-means, or of inner products, hold far fewer of the nearest items.
+    With plain k-means, or k-means of the lifted vectors, the probed lists hold far fewer of the nearest items. In files
+    and as the `method` of an index the lists are called "cells".
 
     Parameters
     ----------
     vectors : Vectors
     centres : Tensor of shape (n_cells, n_features)
     lists : faiss.IndexIVFFlat, default=None
-        Those of the items, where they are at hand.
+        The filled lists, where they are known.
     cells : Tensor of shape (n_known,), default=None
-        Those of the first items, where they are known and the lists are to be filled.
+        The list of each of the first items, where it is known; the lists are then filled.
     in_file : bool, default=False
-        Whether the lists are mapped from a file, so that nothing can be added to them.
+        Whether the lists are memory-mapped, so that nothing can be added to them.
     """
 
     name = "cells"
     cpu_only = True
     seeded = True
-    files = (LISTS,)
+    files = ("cells.faiss",)  # the lists
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class CellEngine(Engine):
 
     @classmethod
     def build(cls, gallery: Gallery, settings: Settings) -> CellEngine:
-        """The engine for these items; centres come from at most some 50 items a cell."""
+        """The engine for these items; some 50 items for each center are enough to train them."""
         n_cells = round(len(gallery) ** 0.5) if settings.n_cells is None else settings.n_cells
         n_cells = min(n_cells, len(gallery))
         training = gallery.points[:: max(1, len(gallery) // (50 * n_cells))].double()
@@ -76,34 +75,33 @@ class CellEngine(Engine):
         return cls(Vectors.from_gallery(gallery), clusters.centres)
 
     def state(self, name: str, tensors: Tensors, folder: Path | None) -> dict[str, Any]:
-        """Its vectors and centres, and the lists as a file of faiss, or the cell of each item without a folder."""
+        """Vectors and centers, and the lists as a file of faiss, or without a folder the list of each item."""
         import faiss
 
         self.vectors.write(name, tensors)
         tensors.put(f"{name}.centres", self.centres)
         if folder is None:
             tensors.put(f"{name}.cells", self.cells())
-        else:  # what is mapped from a file would be written as the name of that file
+        else:  # of memory-mapped lists faiss would write the name of their file
             lists = CellEngine(self.vectors, self.centres, cells=self.cells()).lists if self._in_file else self.lists
-            faiss.write_index(lists, str(folder / LISTS))
+            faiss.write_index(lists, str(folder / self.files[0]))
         return {}
 
     @classmethod
     def from_state(
         cls, name: str, state: dict[str, Any], gallery: Gallery, tensors: Tensors, folder: Path | None
     ) -> CellEngine:
-        """The engine that `state` described; lists that are mapped stay in their file."""
+        """Read what `state` wrote; memory-mapped lists stay in their file."""
         centres = tensors.tensor(f"{name}.centres", (None, gallery.points.shape[1]), torch.float64)
         gallery.divergence.generator._check_domain(f"{name}.centres", centres, True)
         vectors = Vectors.read(name, gallery, tensors)
         if folder is not None:
-            return cls(
-                vectors, centres, _read_lists(folder / LISTS, vectors, centres, tensors.mapped), in_file=tensors.mapped
-            )
+            lists = _read_lists(folder / cls.files[0], vectors, centres, tensors.mapped)
+            return cls(vectors, centres, lists, in_file=tensors.mapped)
         return cls(vectors, centres, cells=tensors.numbers_below(f"{name}.cells", len(gallery), len(centres)))
 
     def extend(self, gallery: Gallery) -> CellEngine:
-        """With the items that the gallery has more than before; cells stay as they are."""
+        """An engine for a gallery with more items; the centers stay as they are."""
         import faiss
 
         vectors = self.vectors.extend(gallery)
@@ -113,11 +111,11 @@ class CellEngine(Engine):
         return CellEngine(vectors, self.centres, cells=self.cells())
 
     def keep(self, gallery: Gallery, rows: Tensor) -> CellEngine:
-        """With some of the rows, which are the gallery now; cells stay as they are."""
+        """An engine for some rows of the old gallery, which are the new one; the centers stay as they are."""
         return CellEngine(self.vectors.keep(gallery, rows), self.centres, cells=self.cells()[rows])
 
     def cells(self) -> Tensor:
-        """The cell of each item, (n_items,), as the lists have it."""
+        """The list of each item, (n_items,)."""
         cells = np.empty(self.lists.ntotal, dtype=np.int64)
         for cell, rows in _rows_of(self.lists):
             cells[rows] = cell
@@ -125,7 +123,7 @@ class CellEngine(Engine):
 
     @property
     def n_cells(self) -> int:
-        """Number of cells."""
+        """Number of lists."""
         return len(self.centres)
 
     @property
@@ -139,12 +137,12 @@ class CellEngine(Engine):
         return min(2048, self.vectors.batch_size(k))
 
     def search(self, points: Tensor, k: int, settings: Settings) -> Found:
-        """The k nearest items of each query, (m, k), of those in the nearest cells; more cells where these are few."""
+        """The k nearest items of each query, (m, k), in the probed lists; more are probed where these hold too few."""
         queries = self.vectors.lift.queries(points)
         count, probed = self.vectors.n_candidates(k), min(settings.nprobe, self.n_cells)
         rows, worst = self._candidates(queries, count, probed)
         short = (rows[:, k - 1] < 0).nonzero()[:, 0]
-        while len(short) and probed < self.n_cells:  # all cells hold at least k items
+        while len(short) and probed < self.n_cells:  # all lists together hold at least k items
             probed = min(2 * probed, self.n_cells)
             rows[short], worst[short] = self._candidates(queries[short], count, probed)
             short = short[rows[short, k - 1] < 0]
@@ -152,20 +150,20 @@ class CellEngine(Engine):
         return self.vectors.completed(queries, found, worst, partial(self._rows_above, queries, probed))
 
     def within(self, points: Tensor, radii: Tensor, settings: Settings) -> list[Found]:
-        """Items of the nearest cells at most as far as the radius of each query, (m,)."""
+        """Items of the probed lists at most as far as the radius of each query, (m,)."""
         queries = self.vectors.lift.queries(points)
         probed = min(settings.nprobe, self.n_cells)
         return self.vectors.within(queries, radii, partial(self._rows_above, queries, probed))
 
     def _candidates(self, queries: Queries, count: int, nprobe: int) -> tuple[Tensor, Tensor]:
-        """Rows of the largest inner products in the nearest cells, (m, count), and the least of these, (m,).
+        """Rows of the largest inner products in the probed lists, (m, count), and the least of these, (m,).
 
         Where there are no more rows they are -1, and the least is minus infinity.
         """
         import faiss
 
         asked = queries.vectors.float()
-        # queries that visit the same cells, one after the other, find them in the cache
+        # consecutive queries that probe the same lists find them in the cache
         order = (asked @ self._centre_vectors.T).argmax(1).argsort()
         vectors = asked[order].numpy()
         rows = torch.empty(len(queries), count, dtype=torch.int64)
@@ -185,7 +183,7 @@ class CellEngine(Engine):
         return rows[back], torch.where(rows[:, -1] < 0, -torch.inf, worst)[back]
 
     def _rows_above(self, queries: Queries, nprobe: int, number: int, least: float) -> Tensor:
-        """Items of the nearest cells whose inner product with the query of a number is at least `least`."""
+        """Items of the probed lists whose inner product with query `number` is at least `least`."""
         at_least = np.float32(np.clip(least, -1e30, 1e30))
         bound = float(np.nextafter(at_least, np.float32(-np.inf)))  # faiss takes what is above
         vector = queries.vectors[number : number + 1].float().numpy()
@@ -193,7 +191,7 @@ class CellEngine(Engine):
         return torch.as_tensor(rows)
 
     def _empty_lists(self) -> faiss.IndexIVFFlat:
-        """Lists of faiss whose cells are ranked by the divergence of their centres, which is an inner product too."""
+        """Empty lists of faiss, probed by the divergence from their centers, which is an inner product too."""
         import faiss  # slow to import
 
         centres = faiss.IndexFlatIP(self.vectors.width)
@@ -203,7 +201,7 @@ class CellEngine(Engine):
         return lists
 
     def _fill(self, known: Tensor) -> None:
-        """Put the items that are not there yet into the lists of their cells, of which the first may be known."""
+        """Put the items that are not in the lists yet into them; those of the first may be `known`."""
         import faiss
 
         first = self.lists.ntotal
@@ -213,16 +211,15 @@ class CellEngine(Engine):
             for cell, size in enumerate(torch.bincount(cells, minlength=self.n_cells).tolist()):
                 self.lists.invlists.resize(cell, size)
                 self.lists.invlists.resize(cell, 0)
-        for start in range(0, len(cells), FILLED):
-            chosen = cells[start : start + FILLED]
-            rows = torch.arange(first + start, first + start + len(chosen))
-            vectors = self.vectors.coarse[rows]
-            self.lists.add_core(len(rows), *(faiss.swig_ptr(part.numpy()) for part in (vectors, rows, chosen)))
+        for part in blocks(len(cells), self.vectors.width):
+            rows = torch.arange(first + part.start, first + part.stop)
+            given = self.vectors.coarse[rows], rows, cells[part]
+            self.lists.add_core(len(rows), *(faiss.swig_ptr(each.numpy()) for each in given))
 
     def _assigned(self, points: Tensor) -> Tensor:
-        """The nearest cells of points by D(x, centre), (n,), some at a time.
+        """The nearest centers of points by D(x, center), (n,), in batches.
 
-        The nearest centre has the highest tangent plane at x, so where f is costly it is not evaluated there at all.
+        The nearest center has the highest tangent plane at x, so where f is costly it is not evaluated at x at all.
         """
         if not len(points):
             return torch.empty(0, dtype=torch.int64)
@@ -230,15 +227,15 @@ class CellEngine(Engine):
         seen = CentredPoints(generator, self.centres)
         slopes, below = seen.tangents(self.centres)
         planes_will_do = generator._width(points.shape[1]) > points.shape[1] and _differ(slopes)
-        step = max(1, (1 << 18) // self.n_cells) if planes_will_do else FILLED  # planes that stay in the cache
+        width, budget = (self.n_cells, CACHE) if planes_will_do else (points.shape[1], MEMORY)  # of planes, or points
         cells = torch.empty(len(points), dtype=torch.int64)
-        for start in range(0, len(points), step):
-            part = points[start : start + step].double()
+        for rows in blocks(len(points), width, budget=budget):
+            part = points[rows].double()
             if planes_will_do:
                 heights = torch.addmm(-below, part - seen.origin, slopes.T)
-                np.argmax(heights.numpy(), axis=1, out=cells[start : start + step].numpy())
+                np.argmax(heights.numpy(), axis=1, out=cells[rows].numpy())
             else:
-                cells[start : start + step], _ = nearest_centres(self.gallery.divergence, part, self.centres)
+                cells[rows], _ = nearest_centres(self.gallery.divergence, part, self.centres)
         return cells
 
 
@@ -248,7 +245,7 @@ def _differ(rows: Tensor) -> bool:
 
 
 def _of_numpy(lists: faiss.IndexIVFFlat, name: str) -> Callable[..., Any]:
-    """A method for numpy arrays: `faiss.contrib.torch_utils`, once imported, puts others without `params` in place."""
+    """A method for numpy arrays; importing `faiss.contrib.torch_utils` replaces them by others without `params`."""
     return getattr(lists, f"{name}_numpy", None) or getattr(lists, name)
 
 
@@ -261,7 +258,7 @@ def _probing(nprobe: int) -> faiss.SearchParametersIVF:
 
 
 def _read_lists(path: Path, vectors: Vectors, centres: Tensor, mapped: bool) -> faiss.IndexIVFFlat:
-    """Lists of a file, which must be those of the items."""
+    """Read the lists of the items from a file, and check them."""
     import faiss
 
     if not path.is_file():
@@ -275,19 +272,19 @@ def _read_lists(path: Path, vectors: Vectors, centres: Tensor, mapped: bool) -> 
 
 
 def _is_here(lists: faiss.IndexIVFFlat, *, mapped: bool) -> bool:
-    """Whether the lists are mapped from their own file, or in memory; a file can also name another one."""
+    """Whether the lists are in memory, or mapped from their own file; a file of faiss can name another one."""
     import faiss
 
     if lists.invlists is None:
         return False
-    kept = faiss.downcast_InvertedLists(lists.invlists)
-    if isinstance(kept, faiss.OnDiskInvertedLists):
-        return mapped and not kept.filename and kept.ptr is not None
+    inverted = faiss.downcast_InvertedLists(lists.invlists)
+    if isinstance(inverted, faiss.OnDiskInvertedLists):
+        return mapped and not inverted.filename and inverted.ptr is not None
     return not mapped
 
 
 def _rows_of(lists: faiss.IndexIVFFlat) -> Iterator[tuple[int, np.ndarray]]:
-    """The cells that have items, and their rows."""
+    """The lists that have items, and the rows of these."""
     import faiss
 
     filled = lists.invlists

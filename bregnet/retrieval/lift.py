@@ -1,4 +1,4 @@
-"""Divergences as inner products that single precision can carry."""
+"""Divergences as inner products, centered and scaled for single precision."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Queries:
         Of length 1, in double precision.
     reach, offsets : Tensor of shape (m,)
     scale : Tensor of shape (m,)
-        The size of what is added up to a divergence: its rounding is a matter of this, not of D.
+        The size of the terms that are added up to a divergence, which decides its rounding error.
     """
 
     points: Tensor
@@ -44,26 +44,26 @@ class Queries:
 class Lift:
     """The lift of a divergence (`BregmanDivergence.lift_items`), moved and scaled.
 
-    Inner products of the plain lift are large and nearly equal: f(q) and the tangents at all items share a plane. So
-    both sides are centred, which changes each query's inner products by a constant; features are weighed so that those
-    of items and queries are of a size; and vectors are divided by the length of the longest.
+    Inner products of the plain lift are large and nearly equal. So the vectors of items and queries are centered, which
+    changes all inner products of a query by the same constant; features are weighted so that those of items and queries
+    have about the same size; and vectors are divided by the length of the longest.
 
     Attributes
     ----------
     divergence, side
         Those of the gallery.
     centre : Tensor of shape (n_features,)
-        What is taken from the vectors of queries.
+        Subtracted from the vectors of queries.
     mean : Tensor of shape (n_features + 1,)
-        What is taken from the vectors of items, then.
+        Then subtracted from the vectors of items.
     weights : Tensor of shape (n_features + 1,)
-        Vectors of items are divided by these, those of queries multiplied.
+        Vectors of items are divided by these, and those of queries multiplied.
     unit : Tensor
-        Vectors of items are divided by this, too.
+        Vectors of items are divided by it, too.
     typical : Tensor
         Length of a typical vector after that.
     plain : Tensor
-        Size of what cancels when the vectors of items are moved.
+        Size of the terms that cancel when the vectors of items are centered.
     """
 
     divergence: BregmanDivergence
@@ -77,12 +77,12 @@ class Lift:
 
     @classmethod
     def from_gallery(cls, gallery: Gallery) -> Lift:
-        """The lift that suits the items; queries are taken to be like them."""
+        """The lift for these items, and for queries that are distributed like them."""
         sample = gallery.sample
         items = gallery.divergence.lift_items(sample, gallery.side)
         queries = sample if gallery.side == "right" else gallery.divergence.generator._gradients(sample)
-        queries = queries[torch.isfinite(queries).all(1)]  # items may lie where no query can
-        # medians: a few items far away must not decide where the others are seen from
+        queries = queries[torch.isfinite(queries).all(1)]  # items may lie where queries are not allowed
+        # medians, so that a few outliers have no effect
         centre = queries.median(0).values if len(queries) else torch.zeros_like(sample[0])
         moved = _moved(items, centre)
         mean = moved.median(0).values
@@ -98,14 +98,14 @@ class Lift:
         return cls(gallery.divergence, gallery.side, centre, mean, weights, unit, lengths.median() / unit, plain)
 
     def write(self, name: str, tensors: Tensors) -> None:
-        """Put its tensors under names that begin with `name`."""
+        """Store its tensors under names that begin with `name`."""
         for part, value in vars(self).items():
             if isinstance(value, Tensor):
                 tensors.put(f"{name}.lift.{part}", value)
 
     @classmethod
     def read(cls, name: str, divergence: BregmanDivergence, side: str, n_features: int, tensors: Tensors) -> Lift:
-        """What `write` put there, on the CPU."""
+        """Read what `write` stored, on the CPU."""
         lengths = {"centre": n_features, "mean": n_features + 1, "weights": n_features + 1}
         parts: dict[str, Any] = {}
         for part in ("centre", "mean", "weights", "unit", "typical", "plain"):
@@ -116,12 +116,12 @@ class Lift:
         return cls(divergence, side, **parts)
 
     def to(self, device: torch.device) -> Lift:
-        """The same on another device."""
+        """The same lift on another device."""
         parts: dict[str, Any] = {name: part.to(device) for name, part in vars(self).items() if isinstance(part, Tensor)}
         return replace(self, **parts)
 
     def rescaled(self, longest: float) -> Lift:
-        """The same with vectors of items divided by this, too."""
+        """The same lift with vectors of items divided by `longest`, too."""
         return replace(self, unit=self.unit * longest, typical=self.typical / longest)
 
     def items(self, points: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ class Lift:
         return vectors.sub_(self.mean).div_(self.weights * self.unit)
 
     def cancelled(self, longest: float) -> Tensor:
-        """A bound on what cancels in the last entry of vectors up to this length, in their unit: it leaves rounding."""
+        """A bound on the terms that cancel in the last entry of vectors up to this length, in their unit."""
         plain = longest * self.unit * (self.weights[:-1] * self.centre).norm()
         plain = plain + self.mean[:-1].abs() @ self.centre.abs()
         return (2 * plain + self.mean[-1].abs()) / (self.weights[-1] * self.unit)
@@ -153,7 +153,7 @@ class Lift:
 
 
 def _moved(items: Tensor, centre: Tensor) -> Tensor:
-    """Vectors of items for queries from whose vectors `centre` was taken."""
+    """Vectors of items for queries from whose vectors `centre` was subtracted."""
     return torch.column_stack([items[:, :-1], items[:, -1] + items[:, :-1] @ centre])
 
 
@@ -165,7 +165,7 @@ def _spread(deviations: Tensor) -> Tensor:
 
 
 def _lengths(vectors: Tensor) -> Tensor:
-    """Euclidean lengths (n,), also where squares overflow."""
+    """Euclidean lengths (n,), without overflow of the squares."""
     largest = vectors.abs().amax(1)
     unit = torch.where(largest > 0, largest, 1.0)
     return unit * (vectors / unit[:, None]).norm(dim=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -79,15 +80,10 @@ class BregmanNearestNeighbors(RadiusSearcher):
         device: str | torch.device = "auto",
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
-        self.divergence = divergence
-        self.n_neighbors = n_neighbors
-        self.radius = radius
-        self.side = side
-        self.index = index
-        self.n_cells = n_cells
-        self.nprobe = nprobe
-        self.device = device
-        self.random_state = random_state
+        super().__init__(
+            divergence, side=side, index=index, n_cells=n_cells, nprobe=nprobe, device=device, random_state=random_state
+        )
+        self.n_neighbors, self.radius = n_neighbors, radius
 
     @check.all_or_nothing
     def fit(self, X: Array, y: Any = None) -> BregmanNearestNeighbors:
@@ -260,10 +256,7 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
         >>> model.score([[0.4], [2.4]], ["a", "a"])
         0.5
         """
-        rows, targets, score = to_numpy(X, "X"), to_numpy(y, "y"), super().score
-        n_rows = check.length("y", targets)
-        weights = sample_weights(sample_weight, n_rows)
-        return check.finite_score(lambda: score(rows, targets, weights), n_rows)
+        return _scored(super().score, X, y, sample_weight)
 
 
 class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
@@ -384,10 +377,15 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         >>> model.score([[0.1], [0.8]], [0.0, 4.0])
         1.0
         """
-        rows, targets, score = to_numpy(X, "X"), to_numpy(y, "y"), super().score
-        n_rows = check.length("y", targets)
-        weights = sample_weights(sample_weight, n_rows)
-        return check.finite_score(lambda: score(rows, targets, weights), n_rows)
+        return _scored(super().score, X, y, sample_weight)
+
+
+def _scored(score: Callable[..., float], X: Any, y: Array, sample_weight: Any) -> float:
+    """A score of scikit-learn's mixins, of arguments that were checked."""
+    rows, targets = to_numpy(X, "X"), to_numpy(y, "y")
+    n_rows = check.length("y", targets)
+    weights = sample_weights(sample_weight, n_rows)
+    return check.finite_score(lambda: score(rows, targets, weights), n_rows)
 
 
 def _like(values: np.ndarray, X: Array | None) -> Array:

@@ -1,4 +1,4 @@
-"""Exact search without a temperature: items of a piece are equally far, so pieces are ranked instead of items."""
+"""Exact search without a temperature: items of a piece are equally far from a query, so pieces are ranked."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from bregnet._core import validation as check
+from bregnet._core.chunks import blocks, rows_at_once
 from bregnet._core.parallel import in_threads
 from bregnet._core.state import Tensors
 from bregnet.divergences import BregmanDivergence, Generator, GeneratorSum, MaxAffine
 from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.flat import FlatEngine
-from bregnet.retrieval.items import GATHERED, ULPS, Found, Gallery, nearest_first, rounded
+from bregnet.retrieval.items import ULPS, Found, Gallery, nearest_first, rounded
 from bregnet.retrieval.vectors import Vectors
 
 
@@ -39,8 +40,8 @@ class ScaledMaximum(NamedTuple):
 class PieceEngine(Engine):
     """Lists of the items of each piece, visited in the order of the pieces' divergences.
 
-    On the right side D(q, x) is the largest piece at q less the piece that is active at x, a matter of the list alone,
-    and squared Euclidean distance decides within it. On the left side D(x, q) = 0 for the items of the piece that is
+    On the right side D(q, x) is the largest piece at q minus the piece active at x, the same for all items of a list,
+    which are ordered by squared Euclidean distance. On the left side D(x, q) = 0 for the items of the piece that is
     active at q; where they are too few, inner products find the others.
 
     Parameters
@@ -49,7 +50,7 @@ class PieceEngine(Engine):
     pieces, rows : Tensor of shape (n_members,)
         The piece of each member of a list, and its row in the gallery.
     flat : FlatEngine, default=None
-        What finds the others, where it is at hand.
+        The engine that finds the others, where it was needed before.
     """
 
     name = "lists of pieces"
@@ -69,7 +70,7 @@ class PieceEngine(Engine):
 
     @classmethod
     def suits(cls, gallery: Gallery) -> bool:
-        """Whether lists answer for this divergence, and fast: no temperature, and hardly any strictness."""
+        """Whether lists are exact and fast for this divergence: no temperature, and hardly any strictness."""
         maximum = ScaledMaximum.from_generator(gallery.divergence.generator)
         if maximum is None or gallery.points.device.type != "cpu":
             return False
@@ -89,14 +90,14 @@ class PieceEngine(Engine):
         return cls(gallery, *_memberships(gallery, gallery.points))
 
     def extend(self, gallery: Gallery) -> PieceEngine:
-        """With the items that the gallery has more than before."""
+        """An engine for a gallery with more items."""
         first = len(self.gallery)
         pieces, rows = _memberships(gallery, gallery.points[first:])
         flat = None if self._flat is None else self._flat.extend(gallery)
         return PieceEngine(gallery, torch.cat([self._pieces(), pieces]), torch.cat([self._members, rows + first]), flat)
 
     def keep(self, gallery: Gallery, rows: Tensor) -> PieceEngine:
-        """With some of the rows, which are the gallery now."""
+        """An engine for some rows of the old gallery, which are the new one."""
         place = torch.full((len(self.gallery),), -1)
         place[rows] = torch.arange(len(rows))
         there = place[self._members]
@@ -115,7 +116,7 @@ class PieceEngine(Engine):
     def from_state(
         cls, name: str, state: dict[str, Any], gallery: Gallery, tensors: Tensors, folder: Path | None
     ) -> PieceEngine:
-        """The engine that `state` described: every item is in one list, or in several on the left side."""
+        """Read what `state` wrote: every item is in one list, or in several on the left side."""
         maximum, right = _maximum_of(gallery), gallery.side == "right"
         if not (right or maximum.function._paraboloid is None):
             raise ValueError(f"{name} cannot be lists of pieces of {gallery.divergence!r}")
@@ -131,7 +132,6 @@ class PieceEngine(Engine):
         )
 
     def _pieces(self) -> Tensor:
-        """The pieces of the members."""
         return self._listed.repeat_interleave(self._starts.diff())
 
     @property
@@ -142,7 +142,7 @@ class PieceEngine(Engine):
 
     def batch_size(self, k: int) -> int:
         """How many queries to give at once."""
-        return max(1, min(4096, GATHERED // max(k, self._maximum.function.n_pieces)))
+        return min(4096, rows_at_once(max(k, self._maximum.function.n_pieces)))
 
     def search(self, points: Tensor, k: int, settings: Settings) -> Found:
         """The k nearest items of each query, (m, k)."""
@@ -150,7 +150,7 @@ class PieceEngine(Engine):
 
         queries = points.double()
         gaps, ties = self._gaps(queries)
-        order = gaps.argmin(1).argsort()  # queries that visit the same list find it in the cache
+        order = gaps.argmin(1).argsort()  # consecutive queries that visit the same list find it in the cache
         asked = (gaps[order], ties[order], queries[order])
         lists = (self._starts, self._members, self._points, self._ids, self._curvatures)
         values, rows = queries.new_empty(len(queries), k), torch.empty(len(queries), k, dtype=torch.int64)
@@ -185,12 +185,12 @@ class PieceEngine(Engine):
                 values = values + rounded((there - query).square() @ self._curvatures)
             found = Found(values[None], rows[None])
             ranked = nearest_first(self.gallery, query[None], found, tie.expand_as(found.rows), len(rows))
-            kept = ranked.divergences[0] <= radius + tie
-            out.append(Found(ranked.divergences[0, kept], ranked.rows[0, kept]))
+            inside = ranked.divergences[0] <= radius + tie
+            out.append(Found(ranked.divergences[0, inside], ranked.rows[0, inside]))
         return out
 
     def _gaps(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Divergences of the lists' items without the paraboloid (m, n_lists), infinite if not known; and ties (m,)."""
+        """Divergences from the lists without the paraboloid (m, n_lists), infinite if not known, and ties (m,)."""
         values = self._maximum.weight * self._maximum.function._piece_values(queries)
         largest, active = values.max(1)
         if self.gallery.side == "right":
@@ -206,7 +206,7 @@ class PieceEngine(Engine):
         return Found(torch.cat(divergences), torch.cat(rows))
 
     def _products(self) -> FlatEngine:
-        """What finds the items that the lists do not know; made when it is first needed."""
+        """The engine for the items that the lists do not rank, built when it is first needed."""
         with self._lock:
             if self._flat is None:
                 self._flat = FlatEngine(Vectors.from_gallery(self.gallery))
@@ -214,7 +214,7 @@ class PieceEngine(Engine):
 
 
 def _memberships(gallery: Gallery, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Pieces and rows of items: the active piece of each, or all that tie with it on the left side."""
+    """Pieces and rows of items: the active piece of each, on the left side also those that tie with it."""
     function = _maximum_of(gallery).function
     # written in place: small results between large blocks that come and go scatter them over gigabytes
     pieces, rows, first = torch.empty(len(points), dtype=torch.int64), torch.arange(len(points)), 0
@@ -236,9 +236,7 @@ def _memberships(gallery: Gallery, points: Tensor) -> tuple[Tensor, Tensor]:
 def _columns(points: Tensor, rows: Tensor) -> Tensor:
     """Points of these rows as columns, (n_features, n_rows), some at a time."""
     out = points.new_empty(points.shape[1], len(rows))
-    step = max(1, GATHERED // max(1, points.shape[1]))
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
+    for part in blocks(len(rows), points.shape[1]):
         out[:, part] = points[rows[part]].T
     return out
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
-from bregnet.metrics import mean_average_precision
 from bregnet.retrieval.base import PRECISIONS, DivergenceSearcher
-from bregnet.retrieval.index import BregmanIndex
-
-BLOCK_ELEMENTS = 1 << 22  # divergences that are held at once
+from bregnet.retrieval.evaluation import retrieval_scores
 
 
 class BregmanRanker(DivergenceSearcher):
@@ -68,25 +62,6 @@ class BregmanRanker(DivergenceSearcher):
     >>> ranker.score([[0.6, 0.4]], ["even"])
     1.0
     """
-
-    def __init__(
-        self,
-        divergence: Any = None,
-        *,
-        side: str = "right",
-        index: str = "flat",
-        n_cells: int | None = None,
-        nprobe: int = 8,
-        device: str | torch.device = "auto",
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.divergence = divergence
-        self.side = side
-        self.index = index
-        self.n_cells = n_cells
-        self.nprobe = nprobe
-        self.device = device
-        self.random_state = random_state
 
     @check.all_or_nothing
     def fit(self, X: Array, y: Array | None = None) -> BregmanRanker:
@@ -150,8 +125,8 @@ class BregmanRanker(DivergenceSearcher):
         """Mean average precision: how near the items of a query's class are among all.
 
         It is :func:`bregnet.metrics.mean_average_precision` of the divergences of :meth:`rank`, exact for
-        ``index="ivf"`` too: items at the same divergence share one place. Every item counts, so one that equals a query
-        helps or harms as any other.
+        ``index="ivf"`` too: the expected value when items at the same divergence come in random order. Every item
+        counts, so one that equals a query helps or harms as any other.
 
         Parameters
         ----------
@@ -177,37 +152,7 @@ class BregmanRanker(DivergenceSearcher):
         if Q is None:
             raise ValueError(f"Q must have shape (n_queries, {self.n_features_in_}), got None")
         features, labels = check.validate_data(self, to_numpy(Q, "Q"), to_numpy(y, "y"), dtype=PRECISIONS, reset=False)
-        classes = _numbered(labels, self.classes_)
-        known = classes >= 0
-        if not known.any():
-            raise ValueError("y must have a class that the fitted items have, got none")
-        queries = self._queries("Q", torch.as_tensor(features[known]))
-        precisions = [
-            mean_average_precision(block, classes[known][rows, None] == self._classes[ids], per_query=True)
-            for rows, block, ids in self._ranked_blocks(queries)
-        ]
-        return float(np.concatenate(precisions).mean())
-
-    def _ranked_blocks(self, queries: Array) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Exact divergences and row numbers of all items, (n_rows, n_items), for some queries at a time.
-
-        They come from the index: it knows what rounding explains, and gives ties one value.
-        """
-        exact, n_items = self.index_, len(self.index_)
-        if exact.kind != "flat":
-            exact = BregmanIndex(self.divergence_, side=exact.side, device=exact.device)
-            exact.add(self._items, self.index_.ids)
-        step = max(1, BLOCK_ELEMENTS // n_items)
-        for start in range(0, len(queries), step):
-            rows = slice(start, start + step)
-            divergences, ids = exact.search(queries[rows], n_items, progress=False)
-            yield rows, to_numpy(divergences), to_numpy(ids)
-
-
-def _numbered(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """The place of each label among sorted classes, -1 where it is none of them."""
-    try:
-        places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
-    except TypeError as error:
-        raise TypeError(f"y must hold labels such as those of fit, got an array where {error}") from error
-    return np.where(classes[places] == labels, places, -1)
+        queries = self._queries("Q", torch.as_tensor(features))
+        known = self._items, self.classes_[self._classes]
+        scores = retrieval_scores(self.divergence_, queries, labels, known, side=self.index_.side)
+        return float(np.nanmean(scores["map"]))

@@ -1,4 +1,4 @@
-"""What files hold of an index, and of its vectors for other stores: plain values and tensors.
+"""An index, and its vectors for other stores, as plain values and tensors for files.
 
 The file of :func:`bregnet.save` and the folder of :meth:`bregnet.BregmanIndex.save` hold the same description.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def write_index(name: str, index: BregmanIndex, tensors: Tensors, folder: Path | None = None) -> dict[str, Any]:
-    """What to write of an index; its engine may write files to a folder, which always holds one."""
+    """An index as plain values and tensors; a folder always has an engine, which may write files to it."""
     collection = index._collection
     with collection.lock:
         drawn = index.random_state is None and any(engine.seeded for engine in ENGINES[index.kind])
@@ -59,7 +59,7 @@ def read_index(
     device: torch.device | None = None,
     folder: Path | None = None,
 ) -> BregmanIndex:
-    """The index that `write_index` described."""
+    """Read what `write_index` wrote."""
     settings = {each: mapping(name, state)[each] for each in ("side", *Settings._fields)}
     engine = state["engine"]
     if engine is not None and mapping("engine", engine)["type"] == PieceEngine.__name__:
@@ -81,7 +81,6 @@ def read_index(
 
 
 def _read_items(name: str, index: BregmanIndex, tensors: Tensors) -> None:
-    """The items of an index, which may all have been removed."""
     collection: Collection = index._collection
     points = tensors.tensor(f"{name}.points", (None, index.divergence.n_features), torch.float32, torch.float64)
     ids = tensors.tensor(f"{name}.ids", (len(points),), torch.int64)
@@ -110,7 +109,7 @@ def _read_engine(
 
 
 def write_form(name: str, form: InnerProductForm, tensors: Tensors) -> dict[str, Any]:
-    """What to write of vectors for other stores."""
+    """Vectors for other stores as plain values and tensors."""
     tensors.put(f"{name}.items", torch.as_tensor(form.items))
     tensors.put(f"{name}.ids", torch.as_tensor(form.ids))
     form.lift.write(name, tensors)
@@ -125,7 +124,7 @@ def write_form(name: str, form: InnerProductForm, tensors: Tensors) -> dict[str,
 
 
 def read_form(name: str, state: Any, tensors: Tensors) -> InnerProductForm:
-    """The vectors that `write_form` described."""
+    """Read what `write_form` wrote."""
     side = check.one_of("side", mapping(name, state)["side"], ("right", "left"))
     divergence = read_divergence(f"{name}.divergence", state["divergence"], tensors)
     items = tensors.tensor(f"{name}.items", (None, None), torch.float32)

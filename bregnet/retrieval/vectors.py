@@ -1,4 +1,4 @@
-"""Vectors of all items: in single precision for scans, and what double precision adds to them."""
+"""Lifted vectors of all items, in single precision with the remainder to double precision, and their ranking."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import blocks, rows_at_once
 from bregnet._core.state import Tensors
-from bregnet.retrieval.items import GATHERED, Found, Gallery, GrowingRows, nearest_first
+from bregnet.retrieval.items import Found, Gallery, GrowingRows, nearest_first
 from bregnet.retrieval.lift import Lift, Queries
 
-LIFTED = 1 << 16  # items lifted at once
-LONGEST = 1e6  # vectors are about as long as 1; beyond, they are scaled anew, lest single precision overflow
-LOST = 1e-4  # divergences below this share of the scale have lost digits as inner products, and are computed again
+LONGEST = 1e6  # vectors have lengths of about 1; beyond, they are scaled again, lest single precision overflow
 NEAR = 1e-12  # so are those that differ by less than this share of it
 
 
@@ -30,8 +29,8 @@ class Vectors:
     Attributes
     ----------
     long : Tensor of shape (n_long,)
-        Rows of the few vectors that are much longer than the others. The bound on the rounding is for the others, or
-        it would be useless for them, so these are always ranked.
+        Rows of the few vectors that are much longer than the others. They are always ranked, so that the bound on the
+        rounding, which grows with the length, need not hold for them.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Vectors:
         return cls(gallery, lift, coarse, fine)
 
     def extend(self, gallery: Gallery) -> Vectors:
-        """With the items that the gallery has more than before."""
+        """The vectors of a gallery with more items."""
         coarse, fine, longest = _lifted(self.lift, gallery.points[len(self.gallery) :])
         if longest > LONGEST:
             return Vectors.from_gallery(gallery)
@@ -60,18 +59,18 @@ class Vectors:
         return Vectors(gallery, self.lift, *rows.tensors, rows=rows)
 
     def keep(self, gallery: Gallery, rows: Tensor) -> Vectors:
-        """Those of some rows, which are the gallery now."""
+        """The vectors of some rows of the old gallery, which are the new one."""
         return Vectors(gallery, self.lift, self.coarse[rows], self.fine[rows])
 
     def write(self, name: str, tensors: Tensors) -> None:
-        """Put them under names that begin with `name`."""
+        """Store them under names that begin with `name`."""
         self.lift.write(name, tensors)
         tensors.put(f"{name}.coarse", self.coarse)
         tensors.put(f"{name}.fine", self.fine)
 
     @classmethod
     def read(cls, name: str, gallery: Gallery, tensors: Tensors) -> Vectors:
-        """What `write` put there; an error where the first vectors are not those of the first items."""
+        """Read what `write` stored; an error where the first vectors are not those of the first items."""
         (count, n_features), device = gallery.points.shape, gallery.points.device
         lift = Lift.read(name, gallery.divergence, gallery.side, n_features, tensors).to(device)
         shape = (count, n_features + 1)
@@ -85,7 +84,7 @@ class Vectors:
 
     @property
     def width(self) -> int:
-        """Numbers of a vector."""
+        """Dimension of a vector."""
         return self.coarse.shape[1]
 
     @property
@@ -94,15 +93,15 @@ class Vectors:
         return self.coarse.nbytes + self.fine.nbytes
 
     def n_candidates(self, k: int) -> int:
-        """How many items to rank for k."""
+        """How many candidates to rank for k."""
         return min(len(self.gallery), max(4 * k, 32))
 
     def batch_size(self, k: int) -> int:
-        """How many queries to rank items for at once."""
-        return max(1, min(4096, GATHERED // (self.n_candidates(k) * self.width)))
+        """How many queries to rank candidates for at once."""
+        return min(4096, rows_at_once(self.n_candidates(k) * self.width))
 
     def least_score(self, queries: Queries, divergences: Tensor) -> Tensor:
-        """An item at most so far from a query has at least this inner product in single precision, (m,)."""
+        """The least inner product, in single precision, of items at most at these divergences, (m,)."""
         rounding = 1.01 * (self.width + 3) * 2.0**-24 * self._longest  # of single precision
         return (queries.offsets - divergences - NEAR * queries.scale) / queries.reach - rounding
 
@@ -112,7 +111,7 @@ class Vectors:
         values = torch.where(rows < 0, torch.inf, self._products(queries, there))
         ordered, order = values.sort(dim=1)
         near = ordered.diff(dim=1) <= NEAR * queries.scale[:, None]
-        doubtful = ordered <= LOST * queries.scale[:, None]
+        doubtful = ordered <= 1e-4 * queries.scale[:, None]  # these have lost digits as inner products
         doubtful[:, 1:] |= near
         doubtful[:, :-1] |= near
         doubtful &= self._may_be_among(queries, ordered, there.gather(1, order), k)
@@ -126,8 +125,8 @@ class Vectors:
     ) -> Found:
         """The items found (m, k), with those that single precision may have missed.
 
-        `worst` (m,) is the least inner product of the candidates. Where an item below it might belong to the answer,
-        as with many ties, `rows_above` gives all that might for the query of a number, and these are ranked.
+        `worst` (m,) is the least inner product of the candidates. Where an item below it might belong to the answer, as
+        with many ties, `rows_above` gives all such items of a query, and these are ranked.
         """
         least = self.least_score(queries, found.divergences[:, -1])
         for number in (worst.double() >= least).nonzero()[:, 0].tolist():
@@ -137,21 +136,21 @@ class Vectors:
         return found
 
     def within(self, queries: Queries, radii: Tensor, rows_above: Callable[[int, float], Tensor]) -> list[Found]:
-        """Items at most as far as the radius of each query, (m,), in order; `rows_above` gives all that might be."""
+        """Items at most as far as the radius of each query, (m,), in order, of the candidates of `rows_above`."""
         least = self.least_score(queries, radii)
         out = []
         for number, radius in enumerate(radii):
             query = queries[number : number + 1]
             rows = rows_above(number, float(least[number]))
             found = self.ranked(query, rows[None], len(rows))
-            kept = found.divergences[0] <= radius + 0.01 * NEAR * query.scale
-            out.append(Found(found.divergences[0, kept], found.rows[0, kept]))
+            inside = found.divergences[0] <= radius + 0.01 * NEAR * query.scale
+            out.append(Found(found.divergences[0, inside], found.rows[0, inside]))
         return out
 
     def _may_be_among(self, queries: Queries, ordered: Tensor, rows: Tensor, k: int) -> Tensor:
-        """Whether the items in `rows` (m, c), of ordered inner products, might be among the k nearest, (m, c).
+        """Whether items in `rows` (m, c), in the order of their inner products, may be among the k nearest, (m, c).
 
-        Those that rounding cannot bring there need no other digits: at a low temperature thousands have lost them.
+        Others need not be computed again: at a low temperature thousands of items have lost digits.
         """
         unit = 2.0**-53  # of double precision; the sum of a coarse and a fine part is off by 32 times as much
         rounding = (self.width + 32) * unit * queries.reach * (self._longest + self.lift.cancelled(self._longest))
@@ -161,7 +160,7 @@ class Vectors:
 
     def _products(self, queries: Queries, rows: Tensor) -> Tensor:
         """Divergences of the queries and the items in `rows` (m, c), from inner products in double precision."""
-        step = max(1, GATHERED // max(1, rows.shape[1] * self.width))
+        step = rows_at_once(rows.shape[1] * self.width)
         parts = zip(queries.vectors.split(step), rows.split(step), strict=True)
         dots = [torch.bmm(self._precise(there), vectors[:, :, None])[:, :, 0] for vectors, there in parts]
         return (queries.offsets[:, None] - queries.reach[:, None] * torch.cat(dots)).clamp_min_(0)
@@ -171,12 +170,11 @@ class Vectors:
 
 
 def _lifted(lift: Lift, points: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Vectors of points, some at a time: in single precision, what is missing to double, and their largest entry."""
+    """Vectors of points in single precision, the remainders to double precision, and their largest entry."""
     shape = len(points), points.shape[1] + 1
     coarse, fine = (torch.empty(shape, dtype=torch.float32, device=points.device) for _ in range(2))
     largest = 0.0
-    for start in range(0, len(points), LIFTED):
-        part = slice(start, start + LIFTED)
+    for part in blocks(*shape):
         vectors = lift.items(points[part])
         largest = max(largest, float(vectors.abs().max()))
         coarse[part] = vectors
@@ -187,7 +185,7 @@ def _lifted(lift: Lift, points: Tensor) -> tuple[Tensor, Tensor, float]:
 def _outliers(lengths: Tensor) -> tuple[Tensor, float]:
     """Rows of a few vectors much longer than the others, if there are any, and the longest of the others."""
     far_longer, longest = 4.0, float(lengths.max())
-    count = min(64, len(lengths) // 100)  # these are ranked always, so they must be few
+    count = min(64, len(lengths) // 100)  # these are always ranked, so they must be few
     if count:
         sizes, rows = lengths.topk(count + 1)
         others = float(sizes[-1])

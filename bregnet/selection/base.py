@@ -1,36 +1,28 @@
-"""What all searches for alpha share: folds, the search, the fit to all rows, and what is told of them."""
+"""What all searches for alpha share: folds, the search, the fit to all rows, and what is reported of them."""
 
 from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import check_cv
 from sklearn.utils import check_random_state
 
 from bregnet._core import validation as check
-from bregnet._core.arrays import Array
+from bregnet._core.arrays import Array, to_numpy
 from bregnet._core.notebook import shown_in_notebooks
 from bregnet.learners.base import SolverEstimator
-from bregnet.selection.members import Member, averaged
-from bregnet.selection.path import Plan, Row, Search, Silent, Split, StopAfter, best_row, side_by_side
+from bregnet.selection.folds import Plan, Split, checked_splits, fitted_members
+from bregnet.selection.members import Member
+from bregnet.selection.search import Row, Search, best_row, side_by_side
 
 ALPHAS = (1.0, 0.1, 0.01, 0.001, 0.0001)  # the coarse grid
-CHOSEN_HERE = {  # not by the user
-    "alpha",
-    "callback",
-    "checkpoint",
-    "random_state",
-    "temperature",
-    "verbose",
-    "warm_start",
-}
 
 
 @shown_in_notebooks
@@ -44,21 +36,23 @@ class SearchCV(BaseEstimator, ABC):
     early_stopping: bool
     one_standard_error: bool
     n_jobs: int | None
+    n_pieces: int | str | None
     verbose: int
     random_state: int | np.random.RandomState | None
 
     _searched: ClassVar[type[SolverEstimator]]
-    _classes = False
+    _classes = False  # whether targets are class labels
     _relative = False  # whether scores are in units of their own
 
     @abstractmethod
     def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
-        """From a fitted estimator and a fold to its score."""
+        """From a fitted function, or divergence, and a fold to its score."""
 
     def _estimator(self) -> SolverEstimator:
         """What is searched, unfitted."""
         own = self.get_params(deep=False)
-        names = set(self._searched().get_params(deep=False)) - CHOSEN_HERE
+        chosen_here = {"alpha", "callback", "checkpoint", "random_state", "temperature", "verbose", "warm_start"}
+        names = set(self._searched().get_params(deep=False)) - chosen_here
         seed = self.random_state
         if not isinstance(seed, Integral):  # one seed for all fits, whoever makes them
             seed = int(check_random_state(seed).randint(2**31 - 1))
@@ -90,59 +84,76 @@ class SearchCV(BaseEstimator, ABC):
             verbose=check.verbosity(self.verbose),
         )
 
-    def _splits(self, X: np.ndarray, y: np.ndarray, groups: Array | None) -> list[Split]:
-        """The folds as row numbers, checked."""
-        splits = []
-        for number, parts in enumerate(self._folds(X, y, groups)):
-            split = Split(*(_row_numbers(part, len(X), number) for part in parts))
-            self._check_split(split, y, number)
-            splits.append(split)
-        if not splits:
-            raise ValueError(f"cv must give at least one split, got none from {self.cv!r}")
-        return splits
+    @check.all_or_nothing
+    def fit(self, X: Array, y: Array, groups: Array | None = None) -> Any:
+        """Choose alpha and temperature by cross-validation, then fit all rows with them.
 
-    def _folds(self, X: np.ndarray, y: np.ndarray, groups: Array | None) -> list[Any]:
-        """What cv gives: pairs."""
-        try:
-            parts = [
-                (train, test) for train, test in check_cv(self.cv, y, classifier=self._classes).split(X, y, groups)
-            ]
-        except TypeError as error:
-            raise TypeError(
-                f"cv must be a number, a splitter or pairs of row numbers, got {self.cv!r}: {error}"
-            ) from error
-        return parts
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+            Targets, or class labels.
+        groups : array of shape (n_samples,), default=None
+            For a splitter that needs them, such as ``GroupKFold`` or ``StratifiedGroupKFold``.
 
-    def _check_split(self, split: Split, y: np.ndarray, number: int) -> None:
-        """Raise an error where a fold cannot be scored."""
+        Returns
+        -------
+        self : estimator
 
-    def _choose(self, X: np.ndarray, y: np.ndarray, groups: Array | None) -> tuple[Plan, list[Split], Row, Any]:
-        """Search, fit all rows with the best, and record what was found; the last is the mean of the members' fits."""
-        plan, search = self._plan(X, y), self._search()
-        check.pieces(plan.estimator.n_pieces, len(X))
-        splits = self._splits(X, y, groups)
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> from bregnet import PBDLCV
+        >>> X, y = load_wine(return_X_y=True)
+        >>> PBDLCV([0.01], cv=3, temperatures=[0.0, 0.3], n_pieces=10).fit(X, y).alpha_
+        0.01
+        """
+        features, targets = self._validated(X, y)
+        plan, search = self._plan(features, targets), self._search()
+        splits = checked_splits(self.cv, features, targets, groups, classifier=self._classes)
+        if self._classes:
+            _require_classes(splits, targets)
+
         rows = search.run(plan, splits)
         best = best_row(rows, search.one_standard_error)
         if np.isnan(best.mean):
             raise ValueError("scoring must give a number for some alpha in all folds of cv, got nan for every one")
-        fits = fitted_members(plan, best, np.arange(len(X)), n_jobs=search.n_jobs, certify=True)
-        estimator, whole = fits[0], averaged(fits)
-        self._tell(rows, best, estimator)
+        tasks = [(plan, np.arange(len(features)), best, [member]) for member in plan.members]
+        found = side_by_side(partial(fitted_members, certify=True), tasks, search.n_jobs)
+        fits = sorted((fit for each in found for fit in each), key=lambda fit: -fit.gap_)
+
+        self.best_estimator_ = estimator = fits[0]
         if hasattr(self, "feature_names_in_"):
             estimator.feature_names_in_ = self.feature_names_in_
-        self.cv_results_ = results_of(rows)
+        self.cv_results_ = results_table(rows)
         self.best_index_ = rows.index(best)
         self.best_score_, self.alpha_, self.temperature_ = best.mean, best.alpha, best.temperature
         self.n_splits_ = len(splits)
         self.n_fits_ = len(splits) * len({row.alpha for row in rows}) * len(plan.members)
-        self.best_estimator_ = estimator
         self.result_, self.gap_, self.n_iter_ = estimator.result_, estimator.gap_, estimator.n_iter_
-        self.feature_bounds_ = whole.feature_bounds_
-        return plan, splits, best, whole
+        self.feature_bounds_ = np.mean([fit.feature_bounds_ for fit in fits], axis=0)
+        self._store_learned(plan, splits, best, fits)
+        self._warn(rows, best)
+        return self
 
-    def _tell(self, rows: Sequence[Row], best: Row, estimator: SolverEstimator) -> None:
+    @abstractmethod
+    def _store_learned(self, plan: Plan, splits: Sequence[Split], best: Row, fits: Sequence[Any]) -> None:
+        """Store the function, or the divergence, of the fits to all rows, which come by descending gap."""
+
+    def _validated(self, X: Array, y: Array) -> tuple[np.ndarray, np.ndarray]:
+        checks = {"dtype": np.float64, "y_numeric": not self._classes}
+        features, targets = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), **checks)
+        check.pieces(self.n_pieces, len(features))
+        if not self._classes:
+            return features, targets.astype(np.float64)
+        check.class_labels(targets)
+        if len(np.unique(targets)) < 2:
+            raise ValueError("y must have at least 2 classes, got 1 class")
+        return features, targets
+
+    def _warn(self, rows: Sequence[Row], best: Row) -> None:
         """Warn the caller of `fit` where something did not go well."""
-        name = type(self).__name__
+        name, estimator = type(self).__name__, self.best_estimator_
         if any(np.isnan(row.mean) for row in rows):
             message = f"{name}: scores that are not numbers, for some alphas or temperatures: they come last"
             warnings.warn(message, UserWarning, stacklevel=check.calls_inside() + 1)
@@ -154,40 +165,17 @@ class SearchCV(BaseEstimator, ABC):
             warnings.warn(message, ConvergenceWarning, stacklevel=check.calls_inside() + 1)
 
 
-def _row_numbers(part: Any, n_rows: int, number: int) -> np.ndarray:
-    """Rows of a part of a fold; a mask will do."""
-    rows = np.asarray(part)
-    if rows.dtype == bool and rows.shape == (n_rows,):
-        rows = np.flatnonzero(rows)
-    if rows.ndim != 1 or len(rows) == 0 or rows.dtype.kind not in "iu":
-        raise ValueError(f"cv must give row numbers for both parts, got {part!r} in fold {number}")
-    if rows.min() < -n_rows or rows.max() >= n_rows:
-        raise ValueError(f"cv must give row numbers below {n_rows}, got {rows.min()} to {rows.max()} in fold {number}")
-    return rows
+def _require_classes(splits: Sequence[Split], y: np.ndarray) -> None:
+    """Raise an error where the test part of a fold cannot be a query for its training part."""
+    for number, (train, test) in enumerate(splits):
+        known = np.unique(y[train])
+        if len(known) < 2:
+            raise ValueError(f"cv must leave at least 2 classes in the training part, got {known} in fold {number}")
+        if not np.isin(y[test], known).any():
+            raise ValueError(f"cv must leave a class of the test part in the training part, got none in fold {number}")
 
 
-def fitted_members(
-    plan: Plan, row: Row, rows: np.ndarray, *, n_jobs: int | None = None, certify: bool = False
-) -> list[SolverEstimator]:
-    """The members with the chosen parameters, fitted to some rows for as long as was best, largest gap first."""
-    tasks = [(plan, row, rows, member, certify) for member in plan.members]
-    return sorted(side_by_side(_fitted_member, tasks, n_jobs), key=lambda fitted: -fitted.gap_)
-
-
-def fitted_as(plan: Plan, row: Row, rows: np.ndarray) -> SolverEstimator:
-    """The mean of the members with the chosen parameters, fitted to some rows."""
-    return averaged(fitted_members(plan, row, rows))
-
-
-def _fitted_member(plan: Plan, row: Row, rows: np.ndarray, member: Member, certify: bool) -> SolverEstimator:
-    estimator = plan.fresh(len(rows), member).set_params(alpha=row.alpha, temperature=row.temperature)
-    estimator._watch = StopAfter(row.n_iter, certify=certify) if plan.early_stopping else Silent()
-    estimator.fit(member.of(plan.X[rows]), plan.y[rows])
-    estimator._watch = None
-    return plan.widened(estimator, member)
-
-
-def results_of(rows: Sequence[Row]) -> dict[str, Any]:
+def results_table(rows: Sequence[Row]) -> dict[str, Any]:
     """The rows as scikit-learn's searches have them."""
     means = np.array([row.mean for row in rows])
     known = np.where(np.isnan(means), -np.inf, means)

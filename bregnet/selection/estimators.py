@@ -9,34 +9,51 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import get_scorer
 from sklearn.utils import Tags
 
 from bregnet._core import validation as check
-from bregnet._core.arrays import Array, to_numpy
-from bregnet.divergences import Generator
+from bregnet.divergences import BregmanDivergence, Generator
 from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
 from bregnet.learners.base import SolverEstimator
-from bregnet.learners.pbdl import LearnedPairs
 from bregnet.learners.regressors import FunctionRegressor
-from bregnet.metrics import mean_average_precision, retrieval_auc
+from bregnet.learners.similarity import LearnedPairs
 from bregnet.retrieval import BregmanKNeighborsClassifier
-from bregnet.selection.base import SearchCV, fitted_as
-from bregnet.selection.members import Member, drawn, weighted
-from bregnet.selection.path import Split, side_by_side
+from bregnet.retrieval.evaluation import retrieval_scores
+from bregnet.selection.base import SearchCV
+from bregnet.selection.folds import Plan, Split, fold_function
+from bregnet.selection.members import Member, drawn, mean_function, weighted
+from bregnet.selection.search import Row, side_by_side
+
+
+class _Predictor(RegressorMixin, BaseEstimator):
+    """A function as a regressor, for the scorers of scikit-learn."""
+
+    def __init__(self, function: Any, bounds: tuple[float, float] | None = None) -> None:
+        self.function = function
+        self.bounds = bounds
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Its values, within the bounds if there are any."""
+        values = self.function(X)
+        return values if self.bounds is None else values.clip(*self.bounds)
 
 
 @dataclass(frozen=True)
-class _Predictions:
-    """Scores of a regressor by a scorer of scikit-learn."""
+class _PredictionScore:
+    """Scores of a function by a scorer of scikit-learn."""
 
     scorer: Callable[[Any, np.ndarray, np.ndarray], float]
+    clip: bool
     X: np.ndarray
     y: np.ndarray
 
-    def __call__(self, seen: Any, split: Split) -> float:
+    def __call__(self, function: Any, split: Split) -> float:
+        seen = self.y[split.train]
+        model = _Predictor(function, (float(seen.min()), float(seen.max())) if self.clip else None)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # huge targets: no score, and no noise
-            score = self.scorer(seen, self.X[split.test], self.y[split.test])
+            score = self.scorer(model, self.X[split.test], self.y[split.test])
         if not isinstance(score, Real):
             raise TypeError(f"scoring must give a number, got {score!r}")
         return float(score) if np.isfinite(score) else np.nan
@@ -50,54 +67,13 @@ class _RegressorCV(FunctionRegressor, SearchCV):
     n_estimators: int
     max_features: float | int
 
-    def __init__(
-        self,
-        alphas: Sequence[float] | None = None,
-        *,
-        cv: Any = None,
-        refinements: int = 2,
-        temperatures: Sequence[float] = (0.0, 0.1),
-        scoring: Any = None,
-        early_stopping: bool = True,
-        one_standard_error: bool = False,
-        ensemble: bool = False,
-        n_estimators: int = 1,
-        max_features: float | int = 1.0,
-        n_jobs: int | None = None,
-        n_pieces: int | str | None = "auto",
-        clip: bool = False,
-        standardize: bool = True,
-        tol: float = 1e-2,
-        max_iter: int = 5000,
-        device: str | torch.device = "auto",
-        verbose: int = 0,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.alphas = alphas
-        self.cv = cv
-        self.refinements = refinements
-        self.temperatures = temperatures
-        self.scoring = scoring
-        self.early_stopping = early_stopping
-        self.one_standard_error = one_standard_error
-        self.ensemble = ensemble
-        self.n_estimators = n_estimators
-        self.max_features = max_features
-        self.n_jobs = n_jobs
-        self.n_pieces = n_pieces
-        self.clip = clip
-        self.standardize = standardize
-        self.tol = tol
-        self.max_iter = max_iter
-        self.device = device
-        self.verbose = verbose
-        self.random_state = random_state
-
     def _members(self, estimator: SolverEstimator, X: np.ndarray) -> tuple[Member, ...]:
         n_rows, n_features = X.shape
+        check.boolean("ensemble", self.ensemble)
         n_members = check.integer_at_least("n_estimators", self.n_estimators, 1)
         n_columns = check.number_of_features("max_features", self.max_features, n_features)
-        if n_columns == n_features and (n_members == 1 or estimator._has_own_pieces(n_rows)):
+        own_pieces = not isinstance(estimator.n_pieces, Integral) and estimator._piece_count(n_rows) == n_rows
+        if n_columns == n_features and (n_members == 1 or own_pieces):
             return (Member(),)  # with a piece per point and all features, several would be the same
         if n_columns < n_features:
             check.monotone_signs(getattr(self, "monotone", None), n_features)
@@ -109,35 +85,16 @@ class _RegressorCV(FunctionRegressor, SearchCV):
         return self.scoring not in (None, "r2")
 
     def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
-        return _Predictions(get_scorer("r2" if self.scoring is None else self.scoring), X, y)
+        scorer = get_scorer("r2" if self.scoring is None else self.scoring)
+        return _PredictionScore(scorer, check.boolean("clip", self.clip), X, y)
 
-    @check.all_or_nothing
-    def fit(self, X: Array, y: Array, groups: Array | None = None) -> Any:
-        """Choose alpha and temperature, then fit all rows with them.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
-        groups : array of shape (n_samples,), default=None
-            For a splitter that needs them, such as ``GroupKFold``.
-
-        Returns
-        -------
-        self : estimator
-        """
-        features, targets = check.validate_data(
-            self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64, y_numeric=True
-        )
-        ensemble = check.boolean("ensemble", self.ensemble)
-        plan, splits, best, whole = self._choose(features, targets.astype(np.float64), groups)
-        function = whole.function_
-        if ensemble:
-            tasks = [(plan, best, split.train) for split in splits]
-            others = [f.function_ for f in side_by_side(fitted_as, tasks, self.n_jobs)]
+    def _store_learned(self, plan: Plan, splits: Sequence[Split], best: Row, fits: Sequence[Any]) -> None:
+        function = mean_function([fit.function_ for fit in fits])
+        if self.ensemble:
+            tasks = [(plan, split.train, best) for split in splits]
+            others = list(side_by_side(fold_function, tasks, self.n_jobs))
             function = weighted([function, *others], [0.5] + [0.5 / len(others)] * len(others))
-        self.function_, self.target_range_ = function, self.best_estimator_.target_range_
-        return self
+        self.function_, self.target_range_ = function, fits[0].target_range_
 
 
 class ConvexRegressorCV(_RegressorCV):
@@ -158,11 +115,12 @@ class ConvexRegressorCV(_RegressorCV):
     temperatures : sequence of float, default=(0.0, 0.1)
         Smoothings to choose from; they cost no fits.
     scoring : str or callable, default=None
-        A scorer of scikit-learn, or its name; None is R^2.
+        A scorer of scikit-learn, or its name; None is R^2. It is called with a regressor whose `predict` is that of the
+        fit.
     early_stopping : bool, default=True
         End fits when the score on held-out rows does not rise by 0.001 (of its size, with a `scoring` of your own) any
-        more, and choose the number of iterations
-        that is best on average. Otherwise fits run to `tol`, each from where that of the next larger alpha ended.
+        more, and choose the number of iterations that is best on average. Otherwise fits run to `tol`, each from where
+        that of the next larger alpha ended.
     one_standard_error : bool, default=False
         Take the largest alpha whose score is within a standard error of the best.
     ensemble : bool, default=False
@@ -248,28 +206,26 @@ class ConvexRegressorCV(_RegressorCV):
         verbose: int = 0,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        super().__init__(
-            alphas,
-            cv=cv,
-            refinements=refinements,
-            temperatures=temperatures,
-            scoring=scoring,
-            early_stopping=early_stopping,
-            one_standard_error=one_standard_error,
-            ensemble=ensemble,
-            n_estimators=n_estimators,
-            max_features=max_features,
-            n_jobs=n_jobs,
-            n_pieces=n_pieces,
-            clip=clip,
-            standardize=standardize,
-            tol=tol,
-            max_iter=max_iter,
-            device=device,
-            verbose=verbose,
-            random_state=random_state,
-        )
+        self.alphas = alphas
+        self.cv = cv
+        self.refinements = refinements
+        self.temperatures = temperatures
+        self.scoring = scoring
+        self.early_stopping = early_stopping
+        self.one_standard_error = one_standard_error
+        self.ensemble = ensemble
+        self.n_estimators = n_estimators
+        self.max_features = max_features
+        self.n_jobs = n_jobs
         self.monotone = monotone
+        self.n_pieces = n_pieces
+        self.clip = clip
+        self.standardize = standardize
+        self.tol = tol
+        self.max_iter = max_iter
+        self.device = device
+        self.verbose = verbose
+        self.random_state = random_state
 
 
 class DCRegressorCV(_RegressorCV):
@@ -340,9 +296,52 @@ class DCRegressorCV(_RegressorCV):
 
     _searched = DCRegressor
 
+    def __init__(
+        self,
+        alphas: Sequence[float] | None = None,
+        *,
+        cv: Any = None,
+        refinements: int = 2,
+        temperatures: Sequence[float] = (0.0, 0.1),
+        scoring: Any = None,
+        early_stopping: bool = True,
+        one_standard_error: bool = False,
+        ensemble: bool = False,
+        n_estimators: int = 1,
+        max_features: float | int = 1.0,
+        n_jobs: int | None = None,
+        n_pieces: int | str | None = "auto",
+        clip: bool = False,
+        standardize: bool = True,
+        tol: float = 1e-2,
+        max_iter: int = 5000,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.alphas = alphas
+        self.cv = cv
+        self.refinements = refinements
+        self.temperatures = temperatures
+        self.scoring = scoring
+        self.early_stopping = early_stopping
+        self.one_standard_error = one_standard_error
+        self.ensemble = ensemble
+        self.n_estimators = n_estimators
+        self.max_features = max_features
+        self.n_jobs = n_jobs
+        self.n_pieces = n_pieces
+        self.clip = clip
+        self.standardize = standardize
+        self.tol = tol
+        self.max_iter = max_iter
+        self.device = device
+        self.verbose = verbose
+        self.random_state = random_state
+
 
 @dataclass(frozen=True)
-class _Retrieval:
+class _RetrievalScore:
     """Scores of a learned divergence: each held-out row is a query against the training rows of its fold."""
 
     kind: str
@@ -350,15 +349,14 @@ class _Retrieval:
     X: np.ndarray
     y: np.ndarray
 
-    def __call__(self, seen: Any, split: Split) -> float:
+    def __call__(self, divergence: BregmanDivergence, split: Split) -> float:
         items, queries = self.X[split.train], self.X[split.test]
         labels, wanted = self.y[split.train], self.y[split.test]
         if self.kind == "accuracy":
-            model = BregmanKNeighborsClassifier(seen.divergence_, min(self.n_neighbors, len(items)))
+            model = BregmanKNeighborsClassifier(divergence, min(self.n_neighbors, len(items)))
             return float(model.fit(items, labels).score(queries, wanted))
-        divergences = np.asarray(seen.divergence_.pairwise(queries, items))
-        metric = mean_average_precision if self.kind == "map" else retrieval_auc
-        return metric(divergences, wanted[:, None] == labels)
+        scores = retrieval_scores(divergence, queries, wanted, (items, labels), measures=[self.kind])
+        return float(np.nanmean(scores[self.kind]))
 
 
 class PBDLCV(LearnedPairs, SearchCV):
@@ -482,45 +480,9 @@ class PBDLCV(LearnedPairs, SearchCV):
 
     def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
         kind = check.one_of("scoring", self.scoring, ("map", "accuracy", "auc"))
-        return _Retrieval(kind, check.integer_at_least("n_neighbors", self.n_neighbors, 1), X, y)
+        return _RetrievalScore(kind, check.integer_at_least("n_neighbors", self.n_neighbors, 1), X, y)
 
-    @check.all_or_nothing
-    def fit(self, X: Array, y: Array, groups: Array | None = None) -> PBDLCV:
-        """Choose alpha and temperature, then learn from all rows with them.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
-            Class labels.
-        groups : array of shape (n_samples,), default=None
-            For a splitter that needs them, such as ``StratifiedGroupKFold``.
-
-        Returns
-        -------
-        self : PBDLCV
-
-        Examples
-        --------
-        >>> from sklearn.datasets import load_wine
-        >>> from bregnet import PBDLCV
-        >>> X, y = load_wine(return_X_y=True)
-        >>> PBDLCV([0.01], cv=3, temperatures=[0.0, 0.3], n_pieces=10).fit(X, y).alpha_
-        0.01
-        """
-        features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64)
-        check.class_labels(labels)
-        if len(np.unique(labels)) < 2:
-            raise ValueError("y must have at least 2 classes, got 1 class")
-        self._choose(features, labels, groups)
-        best = self.best_estimator_
-        self.function_, self.divergence_, self.threshold_ = best.function_, best.divergence_, best.threshold_
-        self.classes_ = best.classes_
-        return self
-
-    def _check_split(self, split: Split, y: np.ndarray, number: int) -> None:
-        known = np.unique(y[split.train])
-        if len(known) < 2:
-            raise ValueError(f"cv must leave at least 2 classes in the training part, got {known} in fold {number}")
-        if not np.isin(y[split.test], known).any():
-            raise ValueError(f"cv must leave a class of the test part in the training part, got none in fold {number}")
+    def _store_learned(self, plan: Plan, splits: Sequence[Split], best: Row, fits: Sequence[Any]) -> None:
+        (learner,) = fits
+        self.function_, self.divergence_ = learner.function_, learner.divergence_
+        self.threshold_, self.classes_ = learner.threshold_, learner.classes_

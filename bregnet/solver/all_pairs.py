@@ -21,10 +21,6 @@ from bregnet.solver.result import relative_gap
 
 STEP_SCALE = 10.0  # of rho; within a factor of about 3 of the best for alpha from 1e-3 to 1e-1 and 30 to 1000 points
 SLOPE_WEIGHT = 0.05  # kappa / n: weight of the copy of the slopes beside the slacks
-FIRST_CHECK = 25
-CHECK_GROWTH = 1.2  # checks move apart: certifying costs as much as some dozens of iterations
-POLISH_STEPS = 600
-POLISH_GAP = 3.0  # of the tolerance: nearer than this, polishing is worth more of the time
 
 
 @dataclass
@@ -140,18 +136,18 @@ class AllPairs(Iteration):
         self._moments = self.kernel.moments(state.slacks)
 
     def next_check(self) -> int:
-        """Iterations between checks grow with those done."""
-        return max(self.n_iter + FIRST_CHECK, math.ceil(self.n_iter * CHECK_GROWTH))
+        """Iterations between checks grow with those done: certifying costs as much as some dozens of them."""
+        return max(self.n_iter + 25, math.ceil(self.n_iter * 1.2))
 
     def certify(self, best: Certified) -> Certified:
         """Bound, and value the function where its pieces are due to be polished."""
         multipliers = StateMultipliers(self.kernel, self.state.slacks)
         bound = self.problem.ranks.agreed(self.problem.bound(multipliers))[0]
-        near = relative_gap(best.objective, bound) <= POLISH_GAP * self.options.tol
+        near = relative_gap(best.objective, bound) <= 3 * self.options.tol  # polishing is worth more of the time
         if self.n_iter < min((1.4 if near else 2.0) * self._polished_at, self.options.max_iter):
             return best._replace(bound=bound)
         self._polished_at = self.n_iter
-        return Certified(*self._polished(min(self.n_iter, POLISH_STEPS)), bound)
+        return Certified(*self._polished(min(self.n_iter, 600)), bound)
 
     def _polished(self, limit: int) -> tuple[float, Tensor]:
         """The best function, after at most `limit` steps that only mend which piece is active where."""

@@ -19,9 +19,6 @@ from bregnet.solver.polish import strictly_convex
 from bregnet.solver.problem import Problem
 from bregnet.solver.transport import PieceTree
 
-TIE = 1e-10  # of the values: pieces nearer to each other than this are tied
-SCALES = (0.0, 0.3, 0.7, 0.9, 1.0, 1.1)  # of a function, tried for the least value
-
 
 class Tangents:
     """The divergences of a max-affine function at the points: D(x_j, x_i) = f(x_j) - u_active(i).xh_j.
@@ -35,11 +32,11 @@ class Tangents:
         used = geometry.ranks.sum(counts) > 0
         self.active = (used.cumsum(0) - 1)[active]
         self.pieces = pieces[used]
-        self._lifted, self._tile = geometry.lifted, geometry.tile_elements
+        self._geometry = geometry
 
     def pairs(self, tangents: Tensor, points: Tensor) -> Tensor:
         """D(x_j, x_i) for lists of tangent points i and points j."""
-        lifted = self._lifted[points]
+        lifted = self._geometry.lifted[points]
         there = torch.linalg.vecdot(self.pieces[self.active[tangents]], lifted)
         return (self.values[points] - there).clamp_min_(0)
 
@@ -47,14 +44,14 @@ class Tangents:
         """Whether some point's largest pieces are so near each other that rounding decides between them."""
         if len(self.pieces) == 1:
             return False
-        margin = TIE * (1 + self.values.abs().amax())
-        step = max(1, self._tile // len(self.pieces))
-        best = (torch.topk(part @ self.pieces.T, 2).values for part in self._lifted.split(step))
+        margin = 1e-10 * (1 + self.values.abs().amax())
+        parts = (self._geometry.lifted[part] for part in self._geometry.tiles(len(self.pieces)))
+        best = (torch.topk(part @ self.pieces.T, 2).values for part in parts)
         return any(bool((two[:, 0] - two[:, 1] <= margin).any()) for two in best)
 
     def tile(self, part: slice) -> Tensor:
         """D of some points to the tangents of all pieces, (points, pieces)."""
-        return (self.values[part, None] - self._lifted[part] @ self.pieces.T).clamp_min_(0)
+        return (self.values[part, None] - self._geometry.lifted[part] @ self.pieces.T).clamp_min_(0)
 
 
 class Supervision(ABC):
@@ -350,7 +347,7 @@ class BregmanLearning(Problem):
             apart = strictly_convex(self.geometry, tangents.pieces[tangents.active])
             tangents = Tangents(self.geometry, apart)
         used = tangents.pieces
-        scales = used.new_tensor(SCALES)
+        scales = used.new_tensor((0.0, 0.3, 0.7, 0.9, 1.0, 1.1))  # of the function, tried for the least value
         values = self.supervision.loss(tangents, scales) + scales * self.penalty.value(used[:, :-1])
         best = values.argmin()
         return float(values[best]), scales[best] * used[None]

@@ -14,6 +14,7 @@ of the solver, which lies in its ball by construction. What no step can mend is 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -21,11 +22,10 @@ from torch import Tensor
 
 from bregnet.solver.pairs import PairOperator
 
-REPAIR_STEPS = 30  # of conjugate gradients
+REPAIR_STEPS = 10  # of conjugate gradients; 30 tighten bounds by little
 BLOCK_MAX_DIMENSION = 40  # beyond, the preconditioner is diagonal
 RIDGE = 1e-4  # of the mean diagonal: pieces with hardly any multiplier cannot be moved and must not blow up
 LARGEST_GROWTH = 4.0  # of a multiplier in a repair
-TINY = 1e-300
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class _Response:
         for each in blocks:
             operator.add_at_points(each, flexibility, every)
         diagonal = blocks.diagonal(dim1=-2, dim2=-1)
-        self._ridge = float(RIDGE * diagonal.mean() + TINY)
+        self._ridge = float(RIDGE * diagonal.mean() + sys.float_info.min)
         diagonal += self._ridge
         by_blocks = operator.geometry.dimension <= BLOCK_MAX_DIMENSION
         self._inverse = inverted(blocks, operator.dtype) if by_blocks else (1 / diagonal).to(operator.dtype)
@@ -128,11 +128,11 @@ def repair(
     energy = (residual * scaled).sum()
     for _ in range(REPAIR_STEPS):
         change = response(direction)
-        length = energy / (direction * change).sum().clamp_min(TINY)
+        length = energy / (direction * change).sum().clamp_min(sys.float_info.min)
         pieces = pieces + length * direction
         residual = residual - length * change
         scaled = response.precondition(residual)
         previous, energy = energy, (residual * scaled).sum()
-        direction = scaled + (energy / previous.clamp_min(TINY)) * direction
+        direction = scaled + (energy / previous.clamp_min(sys.float_info.min)) * direction
     growth = torch.stack([1 + operator.slacks(u) for u in pieces]).double().clamp_(0, LARGEST_GROWTH)
     return DualPoint(growth * point.pairs, point.theta + response.theta(pieces).double())

@@ -12,6 +12,54 @@ from bregnet._core.compiling import compiled
 POINT_BLOCK = 2048  # columns of the state handled while their points stay in the second-level cache
 
 
+def _add_products(out, piece, points, start):  # pragma: no cover - compiled
+    """Add a.x_j for as many points, from `start` on, as `out` has entries."""
+    dimension, width = points.shape[0], len(out)
+    stop = start + width
+    feature = 0
+    while feature + 4 <= dimension:
+        a0, a1, a2, a3 = piece[feature], piece[feature + 1], piece[feature + 2], piece[feature + 3]
+        x0, x1 = points[feature, start:stop], points[feature + 1, start:stop]
+        x2, x3 = points[feature + 2, start:stop], points[feature + 3, start:stop]
+        for j in range(width):
+            out[j] += a0 * x0[j] + a1 * x1[j] + a2 * x2[j] + a3 * x3[j]
+        feature += 4
+    while feature < dimension:
+        a0, x0 = piece[feature], points[feature, start:stop]
+        for j in range(width):
+            out[j] += a0 * x0[j]
+        feature += 1
+
+
+def _add_moments(out, amounts, points, start):  # pragma: no cover - compiled
+    """Add sum_j amounts_j x_j over as many points, from `start` on, as there are amounts."""
+    dimension, width = points.shape[0], len(amounts)
+    stop = start + width
+    zero = amounts.dtype.type(0)
+    feature = 0
+    while feature + 4 <= dimension:
+        x0, x1 = points[feature, start:stop], points[feature + 1, start:stop]
+        x2, x3 = points[feature + 2, start:stop], points[feature + 3, start:stop]
+        s0 = s1 = s2 = s3 = zero
+        for j in range(width):
+            amount = amounts[j]
+            s0 += amount * x0[j]
+            s1 += amount * x1[j]
+            s2 += amount * x2[j]
+            s3 += amount * x3[j]
+        out[feature] += s0
+        out[feature + 1] += s1
+        out[feature + 2] += s2
+        out[feature + 3] += s3
+        feature += 4
+    while feature < dimension:
+        x0, s0 = points[feature, start:stop], zero
+        for j in range(width):
+            s0 += amounts[j] * x0[j]
+        out[feature] += s0
+        feature += 1
+
+
 def _advance(
     state, pieces, points, fitted, pull, push, bounds, relaxation, products, column_sums
 ):  # pragma: no cover - compiled
@@ -30,83 +78,42 @@ def _advance(
     for start in range(0, n_points, POINT_BLOCK):
         width = min(POINT_BLOCK, n_points - start)
         stop = start + width
-        anchor = fitted[start:stop]
-        totals = column_sums[start:stop]
+        anchor, totals, excess = fitted[start:stop], column_sums[start:stop], buffer[:width]
         for k in range(n_rows):
-            row = state[k, start:stop]
-            piece = pieces[k]
+            row, piece = state[k, start:stop], pieces[k]
             intercept = piece[dimension]
             for j in range(width):
-                buffer[j] = intercept - anchor[j]
-            feature = 0
-            while feature + 4 <= dimension:
-                a0, a1, a2, a3 = piece[feature], piece[feature + 1], piece[feature + 2], piece[feature + 3]
-                x0 = points[feature, start:stop]
-                x1 = points[feature + 1, start:stop]
-                x2 = points[feature + 2, start:stop]
-                x3 = points[feature + 3, start:stop]
-                for j in range(width):
-                    buffer[j] += a0 * x0[j] + a1 * x1[j] + a2 * x2[j] + a3 * x3[j]
-                feature += 4
-            while feature < dimension:
-                a0 = piece[feature]
-                x0 = points[feature, start:stop]
-                for j in range(width):
-                    buffer[j] += a0 * x0[j]
-                feature += 1
+                excess[j] = intercept - anchor[j]
+            add_products(excess, piece, points, start)
             total = zero
             for group in range(n_groups):
                 first, last = max(bounds[group] - start, 0), min(bounds[group + 1] - start, width)
                 if last <= first:
                     continue
                 down, up = pull[k, group], push[k, group]
-                entries, excess, sums = row[first:last], buffer[first:last], totals[first:last]
+                entries, changes, sums = row[first:last], excess[first:last], totals[first:last]
                 if up == zero:
                     for j in range(last - first):
                         value = entries[j]
-                        value += relaxation * (excess[j] + max(-value - down, zero))
+                        value += relaxation * (changes[j] + max(-value - down, zero))
                         entries[j] = value
                         value += two * max(-value - down, zero)
-                        excess[j] = value
+                        changes[j] = value
                         sums[j] += value
                         total += value
                 else:
                     for j in range(last - first):
                         value = entries[j]
                         aim = -value - down
-                        value += relaxation * (excess[j] + max(max(aim, min(aim + up, two)), zero))
+                        value += relaxation * (changes[j] + max(max(aim, min(aim + up, two)), zero))
                         entries[j] = value
                         aim = -value - down
                         value += two * max(max(aim, min(aim + up, two)), zero)
-                        excess[j] = value
+                        changes[j] = value
                         sums[j] += value
                         total += value
             products[k, dimension] += total
-            feature = 0
-            while feature + 4 <= dimension:
-                x0 = points[feature, start:stop]
-                x1 = points[feature + 1, start:stop]
-                x2 = points[feature + 2, start:stop]
-                x3 = points[feature + 3, start:stop]
-                s0 = s1 = s2 = s3 = zero
-                for j in range(width):
-                    amount = buffer[j]
-                    s0 += amount * x0[j]
-                    s1 += amount * x1[j]
-                    s2 += amount * x2[j]
-                    s3 += amount * x3[j]
-                products[k, feature] += s0
-                products[k, feature + 1] += s1
-                products[k, feature + 2] += s2
-                products[k, feature + 3] += s3
-                feature += 4
-            while feature < dimension:
-                x0 = points[feature, start:stop]
-                s0 = zero
-                for j in range(width):
-                    s0 += buffer[j] * x0[j]
-                products[k, feature] += s0
-                feature += 1
+            add_moments(products[k], excess, points, start)
 
 
 def _pull(column_sums, lifted, products, kappa, wanted, out):  # pragma: no cover - compiled
@@ -211,6 +218,8 @@ def _match(givers, receivers, surplus, amounts):  # pragma: no cover - compiled
             amounts[e] = amount
 
 
+add_products = compiled(_add_products)
+add_moments = compiled(_add_moments)
 advance = compiled(_advance)
 cell_grams = compiled(_cell_grams)
 pair_moments = compiled(_pair_moments)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from bregnet._core.compiling import compiled
+from bregnet.solver.compiled import add_products
 
 SCAN_BLOCK = 256  # points whose coordinates and excesses stay in the first-level cache while pieces pass over them
 
@@ -190,6 +191,79 @@ def _precondition(inverse, residual, out, begin, end):  # pragma: no cover - com
                 row[b] += value * line[b]
 
 
+def _invert_in_place(matrix):  # pragma: no cover - compiled
+    """Gauss-Jordan elimination without pivoting, for positive definite matrices."""
+    size = len(matrix)
+    for p in range(size):
+        row = matrix[p]
+        inverse = 1 / row[p]
+        row[p] = 1
+        for b in range(size):
+            row[b] *= inverse
+        for a in range(size):
+            if a != p:
+                factor, line = matrix[a, p], matrix[a]
+                line[p] = 0
+                for b in range(size):
+                    line[b] -= factor * row[b]
+
+
+def _invert_pairs(starts, differences, kappa, own, factors, offsets, begin, end):  # pragma: no cover - compiled
+    """(I + A D^-1 A')^-1 of each piece, with the rows (1, x_j - m_k) of its pairs in A, and D = (own, kappa)."""
+    dimension = len(kappa)
+    for k in range(begin, end):
+        first, width = starts[k], starts[k + 1] - starts[k]
+        gram = np.full((width, width), 1 / own[k])
+        for feature in range(dimension):
+            at = first * dimension + feature * width
+            row, weight = differences[at : at + width], 1 / kappa[feature]
+            for e in range(width):
+                value = weight * row[e]
+                for f in range(width):
+                    gram[e, f] += value * row[f]
+        for e in range(width):
+            gram[e, e] += 1
+        invert_in_place(gram)
+        factors[offsets[k] : offsets[k + 1]] = gram.ravel()
+
+
+def _precondition_pairs(
+    starts, differences, kappa, own, factors, offsets, residual, out, begin, end
+):  # pragma: no cover - compiled
+    """D^-1 r - D^-1 A' C A D^-1 r of each piece, C being its factor."""
+    dimension = len(kappa)
+    most = most_pairs(starts, begin, end)
+    buffer, other = np.empty(most, residual.dtype), np.empty(most, residual.dtype)
+    for k in range(begin, end):
+        first, width = starts[k], starts[k + 1] - starts[k]
+        block, row = differences[first * dimension : (first + width) * dimension], out[k]
+        row[0] = residual[k, 0] / own[k]
+        for feature in range(dimension):
+            row[feature + 1] = residual[k, feature + 1] / kappa[feature]
+        images, scaled = buffer[:width], other[:width]
+        images[:] = row[0]
+        for feature in range(dimension):
+            value, line = row[feature + 1], block[feature * width : (feature + 1) * width]
+            for e in range(width):
+                images[e] += value * line[e]
+        scaled[:] = 0
+        factor = factors[offsets[k] : offsets[k + 1]]
+        for e in range(width):
+            value, line = images[e], factor[e * width : (e + 1) * width]
+            for f in range(width):
+                scaled[f] += value * line[f]
+        total = residual.dtype.type(0)
+        for e in range(width):
+            total += scaled[e]
+        row[0] -= total / own[k]
+        for feature in range(dimension):
+            line = block[feature * width : (feature + 1) * width]
+            total = residual.dtype.type(0)
+            for e in range(width):
+                total += scaled[e] * line[e]
+            row[feature + 1] -= total / kappa[feature]
+
+
 def _add_products(out, piece, points, start):  # pragma: no cover - compiled
     """Add a.x_j for as many points, from `start` on, as `out` has entries."""
     dimension, width = points.shape[0], len(out)
@@ -289,7 +363,6 @@ def _largest(pieces, points, values, index, begin, end):  # pragma: no cover - c
 most_pairs = compiled(_most_pairs)
 row_slacks = compiled(_row_slacks)
 row_adjoint = compiled(_row_adjoint)
-add_products = compiled(_add_products)
 insert = compiled(_insert)
 pair_differences = compiled(_pair_differences)
 pair_spread = compiled(_pair_spread)
@@ -298,5 +371,8 @@ normal_pairs = compiled(_normal_pairs)
 pair_slacks = compiled(_pair_slacks)
 pair_grams = compiled(_pair_grams)
 precondition = compiled(_precondition)
+invert_in_place = compiled(_invert_in_place)
+invert_pairs = compiled(_invert_pairs)
+precondition_pairs = compiled(_precondition_pairs)
 scan = compiled(_scan)
 largest = compiled(_largest)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bregnet._core.compiling import compiled
 from bregnet.solver.compiled import height_sums
-from bregnet.solver.compiled_pairs import advance_pairs, normal_pairs, precondition
+from bregnet.solver.compiled_pairs import advance_pairs, normal_pairs, precondition, precondition_pairs
 from bregnet.solver.penalty import MOST_SWEEPS
 
 
@@ -92,15 +92,24 @@ def _image(pairs, pieces, strength, kappa, cells, offsets, fitted, arriving, out
             out[k, a] += kappa[a - 1] * pieces[k, a]
 
 
+def _preconditioned(pairs, preconditioner, kappa, residual, out):  # pragma: no cover - compiled
+    """The residual divided by the diagonal blocks of the pieces, by their inverses or by their pairs."""
+    inverse, own, factors, offsets = preconditioner
+    if len(inverse) > 0:
+        precondition(inverse, residual, out, 0, len(residual))
+    else:
+        precondition_pairs(pairs[0], pairs[2], kappa, own, factors, offsets, residual, out, 0, len(residual))
+
+
 def _conjugate_gradients(
-    pairs, inverse, strength, kappa, cells, offsets, limits, residual, change, work
+    pairs, preconditioner, strength, kappa, cells, offsets, limits, residual, change, work
 ):  # pragma: no cover - compiled
     """Some steps for one piece set, or for the sum or difference of two; `residual` is overwritten."""
     least, most, reduction = limits
     direction, image, scaled, fitted, arriving = work
     n_pieces, size = residual.shape
     change[:] = 0
-    precondition(inverse, residual, direction, 0, n_pieces)
+    preconditioned(pairs, preconditioner, kappa, residual, direction)
     energy = first = before = product(residual, direction)
     for step in range(1, most + 1):
         image_of(pairs, direction, strength, kappa, cells, offsets, fitted, arriving, image)
@@ -116,7 +125,7 @@ def _conjugate_gradients(
         for k in range(n_pieces):
             for a in range(size):
                 residual[k, a] -= length * image[k, a]
-        precondition(inverse, residual, scaled, 0, n_pieces)
+        preconditioned(pairs, preconditioner, kappa, residual, scaled)
         before, energy = energy, product(residual, scaled)
         ratio = residual.dtype.type(energy / before)
         for k in range(n_pieces):
@@ -137,7 +146,7 @@ def _start_set(penalty, kappa, slopes, pieces, heights, moments, clipped, residu
 
 
 def _solve_mode(
-    mode, pairs, geometry, data, kappa, limits, inverse, pieces, residual, change, work
+    mode, pairs, geometry, data, kappa, limits, preconditioner, pieces, residual, change, work
 ):  # pragma: no cover - compiled
     """Block 1 of one piece set, or of the sum (mode 0) or difference (mode 1) of two."""
     cells, offsets = geometry
@@ -158,7 +167,7 @@ def _solve_mode(
         add_from_points(fitted, cells, offsets, own)
     else:
         strength = strength[:0]
-    conjugate_gradients(pairs, inverse, strength, kappa, cells, offsets, limits, own, change, work[:5])
+    conjugate_gradients(pairs, preconditioner, strength, kappa, cells, offsets, limits, own, change, work[:5])
 
 
 def _finish_set(
@@ -188,13 +197,16 @@ product = compiled(_product)
 find_heights = compiled(_find_heights)
 clip_slopes = compiled(_clip_slopes)
 image_of = compiled(_image)
+preconditioned = compiled(_preconditioned)
 conjugate_gradients = compiled(_conjugate_gradients)
 start_set = compiled(_start_set)
 solve_mode = compiled(_solve_mode)
 finish_set = compiled(_finish_set)
 
 
-def iterate(threads, pairs, geometry, data, penalty, kappa, relaxation, limits, inverse, state, moments, n_steps):
+def iterate(
+    threads, pairs, geometry, data, penalty, kappa, relaxation, limits, preconditioners, state, moments, n_steps
+):
     """Iterations on the state (w, v, u and the heights of the prox), in place, each piece set on a thread.
 
     A thread solves block 1 of the sum or of the difference of the sets, waits for the other, and then takes the steps
@@ -209,7 +221,7 @@ def iterate(threads, pairs, geometry, data, penalty, kappa, relaxation, limits, 
         start_set(penalty, kappa, slopes[q], pieces[q], heights[q], moments[q], clipped[q], residual[q])
 
     def solve(q, *_):
-        solve_mode(q, pairs, geometry, data, kappa, limits, inverse[q], pieces, residual, change[q], works[q])
+        solve_mode(q, pairs, geometry, data, kappa, limits, preconditioners[q], pieces, residual, change[q], works[q])
 
     def finish(q, *_):
         own = slacks[q], slopes[q], pieces[q], moments[q], clipped[q]

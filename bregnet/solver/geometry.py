@@ -9,12 +9,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import blocks, cache
 from bregnet.distributed import ALONE, Ranks
 from bregnet.solver.threads import Threads
 
 COMPILED_MAX_DIMENSION = 16  # features up to which the compiled maximum beats matrix products
 SERIAL_ELEMENTS = 100_000  # piece values up to which threads cost more than they save
-CPU_TILE, GPU_TILE = 1 << 18, 1 << 22  # piece values held at once: what fits a cache, or keeps all cores busy
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,6 @@ class Geometry:
         """The points without the trailing 1, (n, d)."""
         return self.lifted[:, :-1]
 
-    @property
-    def tile_elements(self) -> int:
-        """Piece values that are held at once."""
-        return CPU_TILE if self.lifted.device.type == "cpu" else GPU_TILE
-
     @cached_property
     def centres(self) -> Tensor:
         """Mean point of each cell, (K, d); 0 for a cell without points."""
@@ -117,9 +112,7 @@ class Geometry:
 
             compiled.cell_grams(weights.contiguous().numpy(), lifted.numpy(), self.cells.numpy(), out.numpy())
             return self.ranks.sum(out)
-        step = max(1, self.tile_elements // size**2)
-        for start in range(0, len(lifted), step):
-            part = slice(start, start + step)
+        for part in blocks(len(lifted), size**2, budget=cache(lifted.device)):
             outer = (weights[part, None] * lifted[part])[:, :, None] * lifted[part, None, :]
             out.index_add_(0, self.cells[part], outer)
         return self.ranks.sum(out)
@@ -161,8 +154,7 @@ class Geometry:
 
     def tiles(self, n_pieces: int) -> Iterator[slice]:
         """Points, some at a time, for so many pieces."""
-        step = max(1, self.tile_elements // n_pieces)
-        return (slice(start, min(start + step, self.n_points)) for start in range(0, self.n_points, step))
+        return blocks(self.n_points, n_pieces, budget=cache(self.lifted.device))
 
     @classmethod
     def build(

@@ -14,13 +14,11 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from bregnet._core import chunks
 from bregnet.solver.admm import Certified
 from bregnet.solver.bregman import BregmanLearning
 
 STEP_BACK = 0.98  # how much of the way to the boundary is gone
-START_COMPLEMENTARITY = 20.0  # sum of slacks times multipliers at the start, in units of the objective
-HINGE_ELEMENTS = 1 << 22  # numbers in a block of outer products
-START_MARGIN = 0.05  # of the mean slack, added to every slack at the start
 
 
 @dataclass
@@ -70,7 +68,8 @@ class InteriorPoint:
         self._pull, self._push = pull.masked_fill(own, 0), self.hinges.weights
         self.pieces = pieces.clone()
         self._count = int((~own).sum()) + 2 * pieces[:, :-1].numel() + 2 * len(self._push)
-        mean = lifted.new_tensor(START_COMPLEMENTARITY * problem.primal(pieces[None])[0] / self._count)
+        total = 20.0 * problem.primal(pieces[None])[0]  # of slacks times multipliers at the start
+        mean = lifted.new_tensor(total / self._count)
         self.levels = self._centred_levels(mean)
         self._start_slacks(mean)
         self.multipliers = _Barrier(*(mean / s for s in self.slacks))
@@ -85,7 +84,7 @@ class InteriorPoint:
         """Slacks clear of the boundary by a common margin; they grow true as steps are taken."""
         self.slacks = self._slacks(self.pieces, self.levels)
         pairs = self.slacks.pairs
-        self.slacks.pairs = pairs.clamp_min(0) + START_MARGIN * pairs.abs().mean()
+        self.slacks.pairs = pairs.clamp_min(0) + 0.05 * pairs.abs().mean()
         self.slacks.pairs[self._own] = 1
         room = 2 * mean / self._push
         short = self.hinges.margin - self._hinged(self.slacks.pairs)
@@ -272,10 +271,8 @@ class _CellSystem:
         assert hinges.lowered is not None
         n, size = geometry.n_points, geometry.lifted.shape[1]
         blocks = geometry.lifted.new_zeros((geometry.n_pieces, geometry.n_pieces, size, size))
-        step = max(1, HINGE_ELEMENTS // size**2)
-        for part, raised, lowered in zip(
-            stiff.split(step), hinges.raised.split(step), hinges.lowered.split(step), strict=True
-        ):
+        for rows in chunks.blocks(len(stiff), size**2):
+            part, raised, lowered = stiff[rows], hinges.raised[rows], hinges.lowered[rows]
             far, near = geometry.lifted[raised % n], geometry.lifted[lowered % n]
             acts = (
                 (geometry.cells[raised % n], far),

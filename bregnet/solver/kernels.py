@@ -15,13 +15,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import blocks, cache
 from bregnet.solver.admm import single_threaded_torch
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.margins import Margins, pulled
 from bregnet.solver.threads import Threads
 
-TILE_ELEMENTS = 1 << 18  # entries of the state that rare passes, and the torch kernel, handle at once on a CPU
-GPU_TILES = 16  # as many times more on a GPU
 FUSED_MAX_DIMENSION = 64  # beyond, matrix products win over the fused loop
 SINGLE_THREAD_WORK = 12_000_000  # entries times features below which handing work to a thread costs more than it saves
 
@@ -49,8 +48,6 @@ class Kernel(ABC):
         self._geometry = geometry
         self.dtype = dtype
         self._device = geometry.lifted.device
-        elements = TILE_ELEMENTS if self._device.type == "cpu" else GPU_TILES * TILE_ELEMENTS
-        self._tile = max(1, elements // geometry.n_points)
         self._margins = margins
         self.start(1.0)
 
@@ -102,7 +99,7 @@ class Kernel(ABC):
             yield rows, (tile + slack).mul_(self.rho)
 
     def _tiles(self, state: Tensor) -> Iterator[slice]:
-        return (slice(start, min(start + self._tile, len(state))) for start in range(0, len(state), self._tile))
+        return blocks(*state.shape, budget=cache(self._device))
 
 
 class TiledKernel(Kernel):

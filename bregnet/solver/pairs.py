@@ -300,6 +300,24 @@ class CompiledPairs(PairOperator):
         self._own.run(lambda _, *chunk: self._compiled.precondition(*given, *chunk), self._chunks)
         return out
 
+    def pairs_of_pieces(self) -> np.ndarray:
+        """How many pairs each piece has."""
+        return np.diff(self._starts)
+
+    def invert_pairs(self, kappa: np.ndarray, own: np.ndarray, factors: np.ndarray, offsets: np.ndarray) -> None:
+        """The matrices C of :mod:`bregnet.solver.preconditioner` for D = (own, kappa), one after the other."""
+        given = self._starts, self._differences, kappa, own, factors, offsets
+        self._own.run(lambda _, *chunk: self._compiled.invert_pairs(*given, *chunk), self._chunks)
+
+    def precondition_pairs(
+        self, kappa: np.ndarray, own: np.ndarray, factors: np.ndarray, offsets: np.ndarray, residual: Tensor
+    ) -> Tensor:
+        """Products of (D + A'A)^-1 with rows."""
+        out = torch.empty_like(residual)
+        given = self._starts, self._differences, kappa, own, factors, offsets, residual.numpy(), out.numpy()
+        self._own.run(lambda _, *chunk: self._compiled.precondition_pairs(*given, *chunk), self._chunks)
+        return out
+
     def _scan(self, lifted: Tensor, fitted: Tensor, level: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         n, n_pieces = self.geometry.n_points, self.geometry.n_pieces
         threads = self._threads if n * n_pieces > SERIAL_SCAN else Threads(1)
@@ -385,7 +403,7 @@ class TorchPairs(PairOperator):
         points, anchor = geometry.lifted.to(self.dtype), fitted.to(self.dtype)
         excess = torch.zeros((n, WORST), dtype=self.dtype, device=device)
         of_pieces = torch.zeros((n, WORST), dtype=torch.int64, device=device)
-        more, of_points = [], []
+        more, of_points = [excess[:0]], [of_pieces[:0]]  # a rank may have no pieces
         step = max(1, SCAN_ELEMENTS // n)
         for start in range(self.share.start, self.share.stop, step):
             numbers = torch.arange(start, min(start + step, self.share.stop), device=device)

@@ -9,11 +9,10 @@ import numpy as np
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.utils import check_random_state
 
+from bregnet._core.chunks import CACHE, blocks
+
 FEW_POINTS = 20_000  # up to here duplicates are found by sorting rows, and cells by k-means on all points
-SAMPLES_A_CELL = 100  # beyond, by k-means on a sample
 CELLS_A_CLASS = 2  # below, on average, classes are too many to be cut one by one
-NEAREST_ELEMENTS = 1 << 18  # distances held at once
-BLOCK_ELEMENTS = 1 << 17  # numbers of X held at once
 
 
 class Merged(NamedTuple):
@@ -24,11 +23,9 @@ class Merged(NamedTuple):
     counts: np.ndarray  # (m,)
 
 
-def blocks(X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+def row_blocks(X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
     """Rows of X in double precision, some at a time: X may lie in a file."""
-    step = max(1, BLOCK_ELEMENTS // X.shape[1])
-    for start in range(0, len(X), step):
-        part = slice(start, min(start + step, len(X)))
+    for part in blocks(*X.shape, budget=CACHE):
         yield part, np.asarray(X[part], dtype=np.float64)
 
 
@@ -38,7 +35,7 @@ def merge_duplicates(X: np.ndarray, standardised: Callable[[np.ndarray], np.ndar
     Few rows come out sorted, many in the order in which they first appear.
     """
     if len(X) > FEW_POINTS:
-        keys = np.concatenate([row_keys(standardised(rows)) for _, rows in blocks(X)])
+        keys = np.concatenate([row_keys(standardised(rows)) for _, rows in row_blocks(X)])
         return _merged_by_keys(keys)
     rows = standardised(np.asarray(X, dtype=np.float64))
     _, first, inverse, counts = np.unique(rows, axis=0, return_index=True, return_inverse=True, return_counts=True)
@@ -142,7 +139,7 @@ def sampled_centres(
     found = []
     for label, share in enumerate(_shares(sizes, n_cells)):
         members = np.arange(len(weights)) if classes is None else np.flatnonzero(classes == label)
-        size = min(len(members), int(share) * SAMPLES_A_CELL)
+        size = min(len(members), 100 * int(share))  # so many a cell
         chosen = np.sort(seed.choice(members, size, replace=False))
         method = MiniBatchKMeans(int(share), n_init=1, random_state=seed)
         found.append(method.fit(points_at(chosen), sample_weight=weights[chosen]).cluster_centers_)
@@ -152,10 +149,8 @@ def sampled_centres(
 def nearest_centre(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """The number of the nearest centre for every point, some points at a time."""
     halves = np.square(centres).sum(1) / 2
-    step = max(1, NEAREST_ELEMENTS // len(centres))
     out = np.empty(len(points), dtype=np.int64)
-    for start in range(0, len(points), step):
-        part = slice(start, start + step)
+    for part in blocks(len(points), len(centres), budget=CACHE):
         out[part] = (halves - points[part] @ centres.T).argmin(1)
     return out
 

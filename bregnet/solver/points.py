@@ -12,18 +12,14 @@ import psutil
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import CACHE, blocks
 from bregnet.distributed import ALONE, Ranks
 from bregnet.solver import partition
-from bregnet.solver.partition import Merged, blocks
+from bregnet.solver.partition import Merged, row_blocks
 from bregnet.solver.polish import SUBSET_SHARE
 
 VECTOR_BYTES = 150  # of targets, weights, cells, sums and the like, a point
-PAIRS_A_POINT = 40  # working pairs of a piece set, about (benchmarks.scale)
-KEY_BYTES = 80  # of a working pair: what it joins, also while it is sorted in, and its part in a check
-PIECE_ARRAYS = 24  # arrays of the size of all pieces that an iteration, or a check, has at the same time
-PAIR_WORK = 1500  # bytes a point that a check takes for multipliers and scans
 WORK_BYTES = 50_000_000  # tiles, compiled code and the like, whatever the size
-LARGEST_DRIFT = 4.0  # of units, in factors and in standard deviations, before new ones are taken
 CGROUP_FILES = (  # limit, use, and the statistics that say how much of it is a mere cache of files
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
     *[tuple(f"/sys/fs/cgroup/memory/memory.{name}" for name in ("limit_in_bytes", "usage_in_bytes", "stat"))],
@@ -63,7 +59,7 @@ class Standardisation:
             ratio = np.append(self.scale / fresh.scale, self.target_scale / fresh.target_scale)
             shift = np.append((self.centre - fresh.centre) / fresh.scale, 0.0)
         alike = np.append((self.scale == 0) & (fresh.scale == 0), False)
-        near = (ratio > 1 / LARGEST_DRIFT) & (ratio < LARGEST_DRIFT) & (np.abs(shift) < LARGEST_DRIFT)
+        near = (ratio > 1 / 4) & (ratio < 4) & (np.abs(shift) < 4)  # in factors, and in standard deviations
         return bool((alike | near).all())
 
     def points(self, X: np.ndarray) -> np.ndarray:
@@ -89,11 +85,11 @@ def _spread(name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each column, without overflow; 0 where a column varies by rounding only."""
     n = len(values)
     with np.errstate(over="ignore", invalid="ignore"):
-        centre = sum(rows.sum(0) for _, rows in blocks(values)) / n
-        sizes = [(np.abs(rows - centre).max(0), np.abs(rows).max(0)) for _, rows in blocks(values)]
+        centre = sum(rows.sum(0) for _, rows in row_blocks(values)) / n
+        sizes = [(np.abs(rows - centre).max(0), np.abs(rows).max(0)) for _, rows in row_blocks(values)]
         largest, height = np.max(sizes, axis=0)
         unit = np.where(largest > 0, largest, 1.0)
-        squares = sum(np.square((rows - centre) / unit).sum(0) for _, rows in blocks(values))
+        squares = sum(np.square((rows - centre) / unit).sum(0) for _, rows in row_blocks(values))
         scale = unit * np.sqrt(squares / n)
     if not (np.isfinite(centre).all() and np.isfinite(scale).all()):
         raise ValueError(f"{name} must have finite means and deviations, got values up to {height.max():.3g}")
@@ -146,7 +142,7 @@ class Points:
         out[:, -1] = 1
         target = np.full(len(self.features), -1)
         target[self.merged.first[share]] = np.arange(size)
-        for part, rows in blocks(self.features):
+        for part, rows in row_blocks(self.features):
             places = target[part]
             kept = np.flatnonzero(places >= 0)
             out.numpy()[places[kept], :-1] = units.points(rows[kept])
@@ -186,7 +182,8 @@ def _assigned(points: np.ndarray, classes: np.ndarray | None, centres: list[np.n
     firsts = np.cumsum([0, *(len(each) for each in centres)])
     for label in np.unique(classes):
         inside = np.flatnonzero(classes == label)
-        for part in np.array_split(inside, max(1, points.shape[1] * len(inside) // partition.BLOCK_ELEMENTS)):
+        for rows in blocks(len(inside), points.shape[1], budget=CACHE):
+            part = inside[rows]
             cells[part] = firsts[label] + partition.nearest_centre(points[part], centres[label])
     return cells
 
@@ -240,11 +237,14 @@ def working_pairs_need(
 ) -> MemoryNeed:
     """What a fit on working pairs, which processes share, takes of each; `fine` is double precision."""
     each, size = 8 if fine else 4, n_features + 1
-    n_pairs = n_points * min(PAIRS_A_POINT * n_sets, n_pieces) // n_processes
-    state = n_pairs * (KEY_BYTES + each * (n_sets + n_features))
+    n_pairs = n_points * min(40 * n_sets, n_pieces) // n_processes  # about 40 a point (benchmarks.scale)
+    keys = 80  # bytes of a pair: what it joins, also while it is sorted in, and its part in a check
+    state = n_pairs * (keys + each * (n_sets + n_features))
     points = (8 + 2 * each) * n_points * size
-    pieces = n_pieces * n_sets * size * (each * size + PIECE_ARRAYS * each)
-    return MemoryNeed(state, points, (VECTOR_BYTES + PAIR_WORK * n_sets) * n_points + pieces + WORK_BYTES)
+    n_arrays = 24  # of the size of all pieces that an iteration, or a check, has at the same time
+    pieces = n_pieces * n_sets * size * (each * size + n_arrays * each)
+    checks = 1500 * n_sets  # bytes a point, for multipliers and scans
+    return MemoryNeed(state, points, (VECTOR_BYTES + checks) * n_points + pieces + WORK_BYTES)
 
 
 def free_bytes(device: torch.device) -> int:

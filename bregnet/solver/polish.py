@@ -13,17 +13,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from bregnet._core.chunks import blocks, cache, rows_at_once
 from bregnet.distributed import Ranks
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.kernels import Kernel
 from bregnet.solver.normal import Factor, pull
 
-STEPS_BETWEEN = 20  # looks at what is still violated
 VIOLATION = 1e-11  # taken as none
-SUBSET_ELEMENTS = 1 << 21  # entries of the state beyond which only the tightest points are looked at
-SUBSET_SHARE = 8  # but this part of them at least
-LEVEL_BINS, LEVEL_ROUNDS = 4096, 4
-STRICTNESS = 1e-7  # curvature that makes every piece the strictly largest at its point
+SUBSET_SHARE = 8  # of very many points, this part at least is looked at
 
 
 def excesses(geometry: Geometry, pieces: Tensor) -> Tensor:
@@ -34,9 +31,9 @@ def excesses(geometry: Geometry, pieces: Tensor) -> Tensor:
 def tightest(geometry: Geometry, pieces: Tensor) -> Geometry:
     """Those points at which other pieces come nearest to the point's own, or exceed it, if there are very many.
 
-    At the others nothing changes when pieces move by little.
+    At the others nothing changes when pieces move by little. The budget is for the entries of their state.
     """
-    n_wanted = max(SUBSET_ELEMENTS // geometry.n_pieces, geometry.n_total // SUBSET_SHARE)
+    n_wanted = max(rows_at_once(geometry.n_pieces, budget=1 << 21), geometry.n_total // SUBSET_SHARE)
     if geometry.own_piece or geometry.n_total <= n_wanted:
         return geometry
     lead = _leads(geometry, pieces)
@@ -51,16 +48,17 @@ def _level(values: Tensor, n_wanted: int, ranks: Ranks) -> float:
     """The value that about so many of all ranks' do not exceed, by histograms that look closer and closer."""
     low, high = -float(ranks.largest(-values.amin())), float(ranks.largest(values.amax()))
     below = 0.0
-    for _ in range(LEVEL_ROUNDS):
+    n_bins = 4096
+    for _ in range(4):
         if not high > low:
             break
-        counts = ranks.sum(torch.histc(values, LEVEL_BINS, low, high))
-        n_bins = int((below + counts.cumsum(0) <= n_wanted).sum())
-        if n_bins == LEVEL_BINS:
+        counts = ranks.sum(torch.histc(values, n_bins, low, high))
+        n_below = int((below + counts.cumsum(0) <= n_wanted).sum())
+        if n_below == n_bins:
             return high
-        below += float(counts[:n_bins].sum())
-        width = (high - low) / LEVEL_BINS
-        low, high = low + n_bins * width, low + (n_bins + 1) * width
+        below += float(counts[:n_below].sum())
+        width = (high - low) / n_bins
+        low, high = low + n_below * width, low + (n_below + 1) * width
     return low
 
 
@@ -99,7 +97,7 @@ def keep_points(
     for step in range(1, limit + 1):
         clipped = slopes.clamp(-height, height)
         pieces = factor.solve(pull(geometry, moments, kappa, 2 * clipped - slopes))
-        if step % STEPS_BETWEEN == 0 and float(geometry.ranks.largest(excesses(geometry, pieces).amax())) <= VIOLATION:
+        if step % 20 == 0 and float(geometry.ranks.largest(excesses(geometry, pieces).amax())) <= VIOLATION:
             break
         moments = kernel.advance(state, pieces, geometry.fitted(pieces), 1.7)
         slopes.add_(pieces[:, :-1] - clipped, alpha=1.7)
@@ -110,9 +108,7 @@ def _resting(geometry: Geometry, kernel: Kernel, pieces: Tensor) -> Tensor:
     """The state without multipliers whose slacks are those of the pieces, where they are not negative."""
     state = kernel.new_state()
     fitted = geometry.fitted(pieces)
-    step = max(1, geometry.tile_elements // geometry.n_points)
-    for start in range(0, len(pieces), step):
-        rows = slice(start, start + step)
+    for rows in blocks(len(pieces), geometry.n_points, budget=cache(pieces.device)):
         state[rows] = (pieces[rows] @ geometry.lifted.T - fitted).clamp_max_(0).to(state.dtype)
     return state
 
@@ -125,13 +121,11 @@ def strictly_convex(geometry: Geometry, pieces: Tensor) -> Tensor:
     points = geometry.points
     fitted, norms = geometry.fitted(pieces), points.square().sum(1)
     eps = torch.zeros((), dtype=points.dtype, device=points.device)
-    step = max(1, geometry.tile_elements // len(pieces))
-    for start in range(0, len(points), step):
-        part = slice(start, start + step)
+    for part in geometry.tiles(len(pieces)):
         over = geometry.lifted[part] @ pieces.T - fitted[part, None]
         apart = norms[part, None] + norms - 2 * points[part] @ points.T
         needed = torch.where(over > VIOLATION, 2 * over / apart.clamp_min(1e-12), 0)
         eps = torch.maximum(eps, needed.amax())
-    eps = eps + STRICTNESS
+    eps = eps + 1e-7  # so that every piece is the strictly largest at its point
     slopes = pieces[:, :-1] + eps * points
     return torch.cat([slopes, (pieces[:, -1] - eps / 2 * norms)[:, None]], dim=1)

@@ -21,11 +21,6 @@ from bregnet.solver.result import Check, Result, relative_gap
 from bregnet.solver.working_pairs import WorkingPairs
 
 LAYOUTS: dict[str, Any] = {"all_pairs": AllPairs, "working_pairs": WorkingPairs}
-INTERIOR_STEPS = 100
-INTERIOR_ELEMENTS, COARSE_ELEMENTS = 30_000_000, 10_000_000  # numbers in its largest array, by tolerance
-INTERIOR_SYSTEM = 1500  # unknowns of its equations
-SERIAL_ELEMENTS = 10_000_000  # threads that wait for each other, on a busy machine, take many times longer
-QUICK_ELEMENTS = 2_000_000  # up to here a step of the interior-point method costs little
 
 
 @dataclass(frozen=True)
@@ -158,7 +153,7 @@ class _Run:
         # the best function may have lost pieces that are active nowhere
         method = InteriorPoint(self.problem, pieces if pieces.shape == state.pieces.shape else state.pieces)
         try:
-            while self.n_interior < INTERIOR_STEPS and self.n_iter < self.options.max_iter and not self.monitor.done:
+            while self.n_interior < 100 and self.n_iter < self.options.max_iter and not self.monitor.done:
                 method.step()
                 self.n_interior += 1
                 self.monitor.look(self.n_iter, method.certify())
@@ -175,7 +170,8 @@ class _Run:
         first = _interior_from(self.problem, self.options)
         self.alternate(min(limit, first))
         if first < limit and not self.monitor.done:
-            small = working_elements(self.problem) <= SERIAL_ELEMENTS
+            # threads that wait for each other, on a busy machine, take many times longer
+            small = working_elements(self.problem) <= 10_000_000
             with single_threaded_torch if small else nullcontext():
                 self.finish()
             self.next_check = self.iteration.next_check() + self.n_interior
@@ -186,12 +182,12 @@ def _interior_from(problem: Any, options: Options) -> float:
     """The iteration from which the interior-point method should finish, if it should."""
     if not problem.interior or problem.ranks.size > 1:
         return math.inf
-    most = INTERIOR_ELEMENTS if options.fine else COARSE_ELEMENTS
-    size = INTERIOR_SYSTEM if options.interior_size is None else options.interior_size
+    most = 30_000_000 if options.fine else 10_000_000  # numbers in its largest array, by tolerance
+    size = 1500 if options.interior_size is None else options.interior_size  # unknowns of its equations
     elements = working_elements(problem)
     if system_size(problem) > size or elements > most:
         return math.inf
-    return int(max(1.0, elements / QUICK_ELEMENTS) * options.interior_after)  # its steps are dear where these are many
+    return int(max(1.0, elements / 2_000_000) * options.interior_after)  # up to so many, a step costs little
 
 
 def solve(

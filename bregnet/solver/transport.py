@@ -12,9 +12,7 @@ from bregnet.solver.geometry import Geometry
 from bregnet.solver.nearest import nearest
 
 DISTANCE_ELEMENTS = 1 << 19
-MATCHING_NEIGHBORS = (
-    16  # known from the start, and once more among those who still need some: further rounds gain little
-)
+MATCHING_NEIGHBORS = 16  # known from the start, and once more among those who still need some; more rounds gain little
 
 
 def _nearest_before(centres: np.ndarray) -> np.ndarray:

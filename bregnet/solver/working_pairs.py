@@ -19,6 +19,7 @@ not always converge. Anderson acceleration and weights of pairs by their length 
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -28,29 +29,30 @@ import torch
 from torch import Tensor
 
 from bregnet.solver.admm import Certified, Iteration, Options, single_threaded_torch
-from bregnet.solver.certificate import DualPoint, inverted, repair, stationarity
+from bregnet.solver.certificate import DualPoint, repair, stationarity
 from bregnet.solver.pairs import CompiledPairs, PairOperator, pair_operator, starting_keys
+from bregnet.solver.preconditioner import PairPreconditioner, fitting_kind
 from bregnet.solver.regression import LeastSquares
 from bregnet.solver.result import relative_gap
 
 STEP_SCALE = 2.7  # of rho; a factor of 2 either way costs little (alpha from 1e-5 to 1e-1, 2 to 37 features)
 SLOPE_WEIGHT = 0.5  # of kappa, in units of a piece's share of R'R; 0.05 fails at 32 features, 5 doubles iterations
-TINY = 1e-300  # to divide by
 TINY_ALPHA = 1e-5  # below, targets are interpolated, and multipliers fall with alpha itself
 DRIFT = 1.3  # of the number of pairs, or of how far they span, before step sizes are chosen again
 IDLE_CHECKS = 2  # without a multiplier, after which a pair leaves: a fifth of the pairs, 0.6 of the iterations (DC)
 STAYS = -128  # in place of a count
-IMBALANCE = 4.0  # of what primal and dual infeasibility cost, from which the step size changes
-LARGEST_CHANGE = 2.0  # of the step size at once; the two take SML2010 (3000 x 24) from 1014 to 488 iterations
+IMBALANCE = (
+    4.0  # of what primal and dual infeasibility cost, from which the step size changes, by 2 at most: this takes
+)
+# SML2010 (3000 x 24) from 1014 to 488 iterations
 BALANCED_FROM, BALANCED_GAP = 20, 0.03  # iterations and gap between which the two can be told apart
 VIOLATION = 0.05  # in tolerances, of the root of the objective: pairs that are violated by more join
 FIRST_CHECKS, CHECK_GROWTH = 5, 1.2  # iterations between scans; pairs are found early and change little later
-REPAIRED_GAP = 4.0  # in tolerances: a repair gains a factor of up to 3, so it is not tried farther away
+REPAIRED_GAP = 3.0  # in tolerances: a repair gains a factor of 1.5 to 3, so it is not tried farther away
 CLOSED_GAP = 20.0  # in tolerances: closing the masses of two sets along short paths gains a factor of 2 or 3
-LEAST_STEPS, MOST_STEPS = 2, 10  # of conjugate gradients in block 1; two nearly always do for one piece set
-REDUCTION = 0.002  # of the energy of its residual, after which they end; 0.01 takes DC up to three times the iterations
-RIDGE = 1e-9  # of the largest diagonal entry, so that a piece without pairs can be divided by
-BLOCK_ELEMENTS = 1 << 20  # numbers of diagonal blocks held at once in double precision
+# of conjugate gradients in block 1: least and most steps, and the reduction of the residual's energy at which they end;
+# two steps nearly always do for one piece set, and a reduction to 0.01 takes DC up to three times the iterations
+CONJUGATE_GRADIENTS = (2, 10, 0.002)
 
 
 @dataclass
@@ -130,9 +132,10 @@ class WorkingPairs(Iteration):
         else:
             self.state = state = start.to(self.operator.dtype)
             self.operator.choose(state.keys)
-        self._inverse = state.pieces.new_empty((*state.pieces.shape, state.pieces.shape[-1]))
+        self._preconditioner: Any = None
         self._stale = torch.zeros_like(state.pieces[0, :, 0], dtype=torch.bool)  # pieces whose pairs have changed
-        self._rescale(options.rho or self._rho(state.unit))
+        with self.session():
+            self._rescale(options.rho or self._rho(state.unit))
 
     def _rho(self, unit: float) -> float:
         """The step size; multipliers fall with the root of alpha while there is an error to weigh it against."""
@@ -172,28 +175,12 @@ class WorkingPairs(Iteration):
         state, ranks = self.state, self.problem.ranks
         self._strength = self.problem.curvature * (self.problem.n_sets / state.rho)  # of the data, (n,)
         stale = torch.ones_like(self._stale) if anew else ranks.sum(self._stale.double()) > 0
-        chosen = torch.nonzero(stale).squeeze(1)
-        size = state.pieces.shape[-1] ** 2
-        for part in chosen.split(max(1, BLOCK_ELEMENTS // size)) if len(chosen) else ():
-            self._invert(part)
+        kind = fitting_kind(self.operator)
+        if not isinstance(self._preconditioner, kind) or kind is PairPreconditioner:
+            self._preconditioner, stale = kind(self.operator, self.problem.n_sets), torch.ones_like(stale)
+        self._preconditioner.compute(torch.nonzero(stale).squeeze(1), state.kappa, self._strength)
         self._stale = torch.zeros_like(self._stale)
         self._moments = self._advanced(0.0)
-
-    def _invert(self, chosen: Tensor) -> None:
-        """The preconditioners of some pieces: inverse diagonal blocks of the matrices of block 1."""
-        blocks = self.operator.blocks(torch.ones_like(self.state.slacks[0]), chosen)
-        diagonal = blocks.diagonal(dim1=-2, dim2=-1)
-        diagonal[:, 1:] += self.state.kappa
-        diagonal += RIDGE * diagonal.amax()
-        kind = self._inverse.dtype
-        self._inverse[0, chosen] = inverse = inverted(blocks, kind)
-        if self.problem.geometry.own_piece:  # the data adds to one entry
-            strength = self._strength[chosen].to(kind)
-            column = inverse[:, 0]
-            scaled = (strength / (1 + strength * column[:, 0]))[:, None] * column
-            self._inverse[-1, chosen] = inverse - scaled[:, :, None] * column[:, None, :]
-        else:
-            self._inverse[-1, chosen] = inverted(self.operator.add_at_points(blocks, self._strength, chosen), kind)
 
     def _advanced(self, relaxation: float) -> Tensor:
         """The step of w, and R'(|w| - R u), (Q, K, d + 1)."""
@@ -223,8 +210,8 @@ class WorkingPairs(Iteration):
             ((penalty.level / (state.rho * state.kappa)).numpy(), signs),
             state.kappa.to(state.pieces.dtype).numpy(),
             kind(self.options.relaxation),
-            (LEAST_STEPS, MOST_STEPS, REDUCTION),
-            self._inverse.numpy(),
+            CONJUGATE_GRADIENTS,
+            [self._preconditioner.arrays(mode) for mode in range(self.problem.n_sets)],
             tuple(part.numpy() for part in (state.slacks, state.slopes, state.pieces, state.heights)),
             self._moments.numpy(),
             n_steps,
@@ -249,20 +236,21 @@ class WorkingPairs(Iteration):
 
     def _change(self, mode: int, residual: Tensor) -> Tensor:
         """A few steps of preconditioned conjugate gradients for block 1, from the last solution."""
+        least, most, reduction = CONJUGATE_GRADIENTS
         change = torch.zeros_like(residual)
-        direction = self.operator.precondition(self._inverse[mode], residual)
+        direction = self._preconditioner.apply(mode, residual)
         energy = first = before = _product(residual, direction)
-        for n_steps in range(1, MOST_STEPS + 1):
+        for n_steps in range(1, most + 1):
             image = self._image(mode, direction)
             curvature = _product(direction, image)
             if not (energy > 0 and curvature > 0):  # solved, or rounding is all that is left
                 break
             change.add_(direction, alpha=energy / curvature)
             # enough if this step reduces the energy as much as the one before
-            if n_steps >= LEAST_STEPS and energy * energy <= REDUCTION * first * before:
+            if n_steps >= least and energy * energy <= reduction * first * before:
                 break
             residual = torch.add(residual, image, alpha=-energy / curvature)
-            scaled = self.operator.precondition(self._inverse[mode], residual)
+            scaled = self._preconditioner.apply(mode, residual)
             before, energy = energy, _product(residual, scaled)
             direction = torch.add(scaled, direction, alpha=energy / before)
         return change
@@ -323,7 +311,9 @@ class WorkingPairs(Iteration):
         value = self.problem.relaxed_value(fitted, slopes)
         early = self.n_iter < BALANCED_FROM or relative_gap(objective, bound) < BALANCED_GAP
         known = not early and value < objective
-        return self.problem.ranks.agreed((objective - value) / max(value - bound, TINY) if known else 1.0)[0]
+        return self.problem.ranks.agreed(
+            (objective - value) / max(value - bound, sys.float_info.min) if known else 1.0
+        )[0]
 
     def _bound(self, objective: float | None) -> float:
         """A certified lower bound, tightened where it is near enough to an objective for that to help."""
@@ -387,7 +377,7 @@ class WorkingPairs(Iteration):
         drift = torch.cat([kappa / state.kappa, kappa.new_tensor([state.unit / unit])])
         moved = bool(drift.amax() > DRIFT or drift.amin() < 1 / DRIFT)
         if not 1 / IMBALANCE < imbalance < IMBALANCE:
-            state.balance *= min(max(math.sqrt(imbalance), 1 / LARGEST_CHANGE), LARGEST_CHANGE)
+            state.balance *= min(max(math.sqrt(imbalance), 0.5), 2.0)
             moved = True
         if moved and self.options.rho is None:
             state.unit = unit
@@ -400,16 +390,18 @@ class WorkingPairs(Iteration):
         parts = {field.name: getattr(self.state, field.name) for field in fields(PairState)}
         tensors = {name: part for name, part in parts.items() if isinstance(part, Tensor)}
         values = {name: part for name, part in parts.items() if name not in tensors}
-        return values, {**tensors, "inverse": self._inverse, "moments": self._moments}
+        return values, {**tensors, **self._preconditioner.snapshot(), "moments": self._moments}
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on from a snapshot."""
         device = self.state.keys.device
         there: dict[str, Any] = {name: part.to(device, copy=True) for name, part in tensors.items()}
-        self._inverse, moments = there.pop("inverse"), there.pop("moments")
+        inverse, moments = there.pop("inverse", None), there.pop("moments")
         self.state = PairState(**values, **there)
         self.operator.choose(self.state.keys)
-        self._prepare()
+        self._prepare(anew=True)
+        if inverse is not None:
+            self._preconditioner.inverse = inverse
         self._moments = moments
 
 

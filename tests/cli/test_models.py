@@ -191,7 +191,7 @@ class TestSearch:
         pd.read_csv("named.csv")[:5].assign(name=[f"new {each}" for each in range(5)]).to_csv("new.csv", index=False)
         search = ("search", "learner", "named.csv", "--queries", "new.csv", "--id", "name", "-k", 2)
         result = run(*search, "-o", "out.csv")
-        assert (result.stdout, result.stderr) == ("", "10 neighbours written to out.csv\n")
+        assert (result.stdout, result.stderr) == ("", "10 neighbors written to out.csv\n")
         found = neighbours((folder / "out.csv").read_text())
         assert [query for query, rank, _, _ in found if rank == 1] == [f"new {each}" for each in range(5)]
         assert {each for _, _, each, _ in found} <= set(NAMES)

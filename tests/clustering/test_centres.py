@@ -19,7 +19,7 @@ from bregnet import (
     SquaredEuclidean,
     divergence,
 )
-from bregnet.clustering import centred_points, centres
+from bregnet._core.chunks import at_most
 from bregnet.clustering.centred_points import CentredPoints
 from bregnet.clustering.centres import fill_empty, lloyd, nearest_centres, plus_plus
 
@@ -110,14 +110,13 @@ def test_centres_on_one_piece_are_told_apart_by_their_distance():
 
 
 @pytest.mark.parametrize("k", [5, 40])
-def test_many_blocks_give_what_one_gives(monkeypatch, k):
+def test_many_blocks_give_what_one_gives(k):
     rng = np.random.default_rng(1)
     D = BregmanDivergence(max_affine(rng, temperature=0.3))
     X = torch.as_tensor(rng.uniform(0.05, 0.95, (300, N_FEATURES)))
     expected = nearest_centres(D, X, X[:k])
-    monkeypatch.setattr(centred_points, "BATCH_ELEMENTS", 400)
-    monkeypatch.setattr(centres, "PART_ELEMENTS", 200)
-    labels, values = nearest_centres(D, X, X[:k])
+    with at_most(200):
+        labels, values = nearest_centres(D, X, X[:k])
     np.testing.assert_allclose(values, expected[1], atol=1e-14)
     assert torch.equal(labels, expected[0])
 
@@ -359,7 +358,7 @@ def test_errors_say_what_was_found_and_what_is_accepted():
         lloyd(D, X, 2, seed=state(), init=-torch.ones(2, 2))
     with pytest.raises(ValueError, match="init must have one row for each of 3 clusters, got 2"):
         lloyd(D, X, 3, seed=state(), init=X[:2])
-    with pytest.raises(ValueError, match="init must be 'k-means\\+\\+', 'random' or an array of centres, got 'far'"):
+    with pytest.raises(ValueError, match="init must be 'k-means\\+\\+', 'random' or an array of centers, got 'far'"):
         lloyd(D, X, 3, seed=state(), init="far")
     with pytest.raises(ValueError, match="n_clusters must be at most the number of rows of X, n_samples=5, got 6"):
         lloyd(D, X, 6, seed=state())

@@ -25,6 +25,16 @@ def test_every_page_is_in_the_guide():
     assert sorted(listed[1].split()) == [page.stem for page in PAGES if page.stem != "index"]
 
 
+def test_modules_that_pages_name_exist():
+    root, seen = DOCS.parent, 0
+    for page in PAGES:
+        for path in re.findall(r"`((?:\w+/)*\w+\.py)`", page.read_text()):
+            places = [root, root / "bregnet"] if "/" in path else [root / "bregnet", *(root / "bregnet").iterdir()]
+            seen += 1
+            assert any((place / path).is_file() for place in places), f"{page.name} names {path}"
+    assert seen > 60
+
+
 def named_in_reference():
     """The names under each module of the reference."""
     module, names = "", {}

@@ -33,7 +33,7 @@ def every_choice(distances, similar):
 @example((np.array([STEP, np.nextafter(STEP, 2.0)]), np.array([True, False])))  # their mean rounds up to the second
 @example((np.array([1e20, 2e20]), np.array([False, True])))  # 1e20 - 1 is 1e20
 @settings(max_examples=300, deadline=None)
-def test_most_pairs_are_told_right(case):
+def test_most_pairs_are_classified_correctly(case):
     distances, similar = case
     found, wrong = every_choice(distances, similar).T
     shares = similar.mean(), 1 - similar.mean()

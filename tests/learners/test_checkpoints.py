@@ -116,7 +116,7 @@ def test_other_data_or_parameters_are_refused(written):
     ConvexRegressor(2e-3, n_pieces=9, random_state=0, checkpoint=again).fit(X, y)
 
 
-def test_damaged_checkpoints_are_told(written):
+def test_damaged_checkpoints_are_refused(written):
     X, y, kept = written
     folder = Path(kept.path)
     make = ConvexRegressor(1e-3, n_pieces=9, random_state=0, tol=1e-4, checkpoint=kept)

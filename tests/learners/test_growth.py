@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bregnet import PBDL, ConvexRegressor, DCRegressor
-from bregnet.learners import regressors
+from bregnet.learners import base
 from bregnet.solver.growth import known_places
 from bregnet.solver.solve import solve
 from tests.support.scale_jobs import data
@@ -46,7 +46,7 @@ def test_the_state_of_known_rows_is_kept(n_pieces, monkeypatch):
         starts.append((problem.geometry, deepcopy(start)))
         return solve(problem, options, start=start, keeper=keeper)
 
-    monkeypatch.setattr(regressors, "solve", spied)
+    monkeypatch.setattr(base, "solve", spied)
     model.partial_fit(X[50:], y[50:])
     ((geometry, start),) = starts
     place = known_places(before.lifted, geometry.lifted)

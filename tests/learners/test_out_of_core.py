@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
+from bregnet._core.chunks import at_most
 from bregnet.solver import partition, points
 from bregnet.solver.partition import merge_duplicates
 from bregnet.solver.points import Points, Standardisation, all_pairs_need, working_pairs_need
@@ -18,7 +19,8 @@ quiet = pytest.mark.filterwarnings("ignore:.*not converged:sklearn.exceptions.Co
 def large(monkeypatch):
     """Every set is a large one, read in many blocks."""
     monkeypatch.setattr(partition, "FEW_POINTS", 50)
-    monkeypatch.setattr(partition, "BLOCK_ELEMENTS", 256)
+    with at_most(256):
+        yield
 
 
 def single(learner, n=300):
@@ -45,10 +47,9 @@ def test_rows_in_a_file_are_fitted_as_rows_in_memory(learner, tmp_path):
     assert summary(model(learner, **settings).fit_blocks(blocks)) == expected
 
 
-@pytest.mark.usefixtures("large")
+@at_most(1 << 14)
 def test_preparing_rows_in_a_file_holds_few_of_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(partition, "BLOCK_ELEMENTS", 1 << 14)
-    monkeypatch.setattr(partition, "NEAREST_ELEMENTS", 1 << 14)
+    monkeypatch.setattr(partition, "FEW_POINTS", 50)
     rng = np.random.default_rng(0)
     X = mapped(rng.standard_normal((40_000, 60)), tmp_path / "X.npy", np.float32)
     tracemalloc.start()
@@ -62,7 +63,7 @@ def test_preparing_rows_in_a_file_holds_few_of_them(tmp_path, monkeypatch):
     assert peak < 0.5 * X.nbytes  # torch's memory, where the solver's copy of the points lies, is not traced
 
 
-def test_bad_blocks_are_told():
+def test_bad_blocks_are_refused():
     X, y = np.zeros((4, 2)), np.zeros(4)
     fit = model("ConvexRegressor", n_pieces=2).fit_blocks
     for nothing in ([], [(X[:0], y[:0])]):
@@ -88,12 +89,12 @@ def test_bad_blocks_are_told():
 def test_a_fit_that_needs_too_much_memory_is_refused_with_advice(learner, monkeypatch, capsys):
     X, y = data(learner, 3000)
     free = model(learner, n_pieces=100).memory_needed(3000, 4).total + 1000
-    monkeypatch.setattr("bregnet.learners.base.free_bytes", lambda device: free)
+    monkeypatch.setattr("bregnet.learners.start.free_bytes", lambda device: free)
     with pytest.raises(MemoryError, match=r"the fit needs .* of them its state\) for 2999 points and 2500 pieces, and"):
         model(learner, n_pieces=2500).fit(X, y)
     with pytest.raises(MemoryError, match=r"are free; n_pieces=100 needs"):
         model(learner, n_pieces=2500).fit(X, y)
-    monkeypatch.setattr("bregnet.learners.base.free_bytes", lambda device: 0)
+    monkeypatch.setattr("bregnet.learners.start.free_bytes", lambda device: 0)
     with pytest.raises(MemoryError, match="are free; share it among more machines"):
         model(learner, n_pieces=2500).fit(X, y)
 

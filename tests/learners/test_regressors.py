@@ -29,7 +29,7 @@ def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 
 
-def bowl(n=60, d=2, noise=0.1, seed=0):
+def paraboloid(n=60, d=2, noise=0.1, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     return X, np.square(X).sum(1) + noise * rng.standard_normal(n)
@@ -50,7 +50,7 @@ def value(model, X, y, alpha):
 @BOTH
 @pytest.mark.parametrize("duplicates", [False, True])
 def test_the_objective_is_that_of_the_returned_function_in_original_units(kind, duplicates):
-    X, y = bowl()
+    X, y = paraboloid()
     X, y = 3 * X + 100, 50 * y - 7
     if duplicates:  # with other targets: the spread is a loss that no function avoids
         X, y = np.vstack([X, X[:20]]), np.r_[y, y[:20] + 5]
@@ -64,7 +64,7 @@ def test_the_objective_is_that_of_the_returned_function_in_original_units(kind, 
 
 
 def test_standardising_refers_alpha_to_unit_variance():
-    X, y = bowl()
+    X, y = paraboloid()
     units_x, units_y = X.std(0), y.std()
     model = ConvexRegressor(alpha=0.05, tol=1e-4).fit(X, y)
     standard = ConvexRegressor(alpha=0.05, tol=1e-4, standardize=False).fit(
@@ -77,7 +77,7 @@ def test_standardising_refers_alpha_to_unit_variance():
 
 @BOTH
 def test_prediction_is_the_function_and_bounds_are_its_slopes(kind):
-    X, y = bowl()
+    X, y = paraboloid()
     model = kind(alpha=0.01).fit(X, y)
     np.testing.assert_array_equal(model.predict(X), model.function_(X))
     assert model.feature_bounds_.shape == (2,)
@@ -87,21 +87,21 @@ def test_prediction_is_the_function_and_bounds_are_its_slopes(kind):
 
 
 def test_convex_data_without_noise_is_interpolated():
-    X, y = bowl(n=80, noise=0.0)
+    X, y = paraboloid(n=80, noise=0.0)
     model = ConvexRegressor(alpha=1e-6, tol=1e-3).fit(X, y)
     np.testing.assert_allclose(model.predict(X), y, atol=1e-3 * y.std())
 
 
 @BOTH
 def test_a_large_penalty_leaves_the_mean(kind):
-    X, y = bowl()
+    X, y = paraboloid()
     model = kind(alpha=100.0).fit(X, y)
     np.testing.assert_allclose(model.predict(X), y.mean(), atol=1e-8)
     assert (model.feature_bounds_ < 1e-8).all()
 
 
 def test_affine_data_gives_one_effective_piece():
-    X, _ = bowl(n=100, d=3)
+    X, _ = paraboloid(n=100, d=3)
     y = X @ [1.0, -2.0, 0.5] + 3
     model = ConvexRegressor(alpha=1e-4, tol=1e-5).fit(X, y)
     # inside the hull of the data; outside, pieces that are nowhere active there may take over
@@ -114,7 +114,7 @@ def test_affine_data_gives_one_effective_piece():
 @given(seed=st.integers(0, 1000), signs=st.lists(st.sampled_from([-1, 0, 1]), min_size=2, max_size=2))
 @settings(max_examples=10, deadline=None)
 def test_monotone_functions_are_monotone(seed, signs):
-    X, y = bowl(n=40, seed=seed)
+    X, y = paraboloid(n=40, seed=seed)
     model = ConvexRegressor(alpha=0.01, monotone=signs, tol=0.05).fit(X, y)
     slopes = model.function_.slopes
     assert (slopes * np.array(signs) >= -1e-9).all()
@@ -123,7 +123,7 @@ def test_monotone_functions_are_monotone(seed, signs):
 @given(seed=st.integers(0, 1000))
 @settings(max_examples=10, deadline=None)
 def test_the_fit_is_convex(seed):
-    X, y = bowl(n=40, seed=seed)
+    X, y = paraboloid(n=40, seed=seed)
     model = ConvexRegressor(alpha=0.01, tol=0.05).fit(X, y)
     rng = np.random.default_rng(seed)
     a, b = rng.standard_normal((2, 100, 2)) * 3
@@ -140,7 +140,7 @@ def test_dc_fits_what_convex_cannot():
 
 
 def test_cells_come_close_to_a_piece_per_point():
-    X, y = bowl(n=400)
+    X, y = paraboloid(n=400)
     whole = ConvexRegressor(alpha=1e-3, n_pieces=None, tol=0.03).fit(X, y)
     cells = ConvexRegressor(alpha=1e-3, n_pieces=60, random_state=0).fit(X, y)
     assert cells.function_.n_pieces <= 60
@@ -153,7 +153,7 @@ def test_cells_come_close_to_a_piece_per_point():
 
 @BOTH
 def test_pickle_clone_grid_search_and_pipelines(kind):
-    X, y = bowl(n=45)
+    X, y = paraboloid(n=45)
     model = kind(alpha=0.05, tol=0.05).fit(X, y)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
@@ -166,7 +166,7 @@ def test_pickle_clone_grid_search_and_pipelines(kind):
 
 
 def test_tensors_in_tensors_out():
-    X, y = bowl()
+    X, y = paraboloid()
     model = ConvexRegressor(tol=0.05).fit(torch.as_tensor(X), torch.as_tensor(y))
     predicted = model.predict(torch.as_tensor(X))
     assert isinstance(predicted, torch.Tensor)
@@ -174,7 +174,7 @@ def test_tensors_in_tensors_out():
 
 
 def test_warm_start_along_alpha_takes_fewer_iterations_to_the_same_gap():
-    X, y = bowl(n=250, d=3)
+    X, y = paraboloid(n=250, d=3)
     warm = ConvexRegressor(warm_start=True)
     for alpha in (0.1, 0.05, 0.03):
         warm.set_params(alpha=alpha).fit(X, y)
@@ -195,19 +195,19 @@ def test_warm_start_heeds_new_weights_and_numbers_of_pieces():
     X, y = np.repeat(x, second)[:, None], np.repeat(values, second)
     cold = ConvexRegressor(standardize=False, tol=1e-6).fit(X, y)
     assert warm.fit(X, y).result_.objective == pytest.approx(cold.result_.objective, rel=1e-5)
-    X, y = bowl(n=150)
+    X, y = paraboloid(n=150)
     warm = ConvexRegressor(warm_start=True, n_pieces=10, random_state=0, tol=0.05).fit(X, y)
     assert 10 < warm.set_params(n_pieces=40).fit(X, y).function_.n_pieces <= 40
 
 
 def test_random_state_makes_cells_repeatable():
-    X, y = bowl(n=200)
+    X, y = paraboloid(n=200)
     first, second = (DCRegressor(n_pieces=12, random_state=3, tol=0.05).fit(X, y).predict(X) for _ in range(2))
     np.testing.assert_array_equal(first, second)
 
 
 def test_the_callback_sees_the_certificate_and_can_stop():
-    X, y = bowl(n=150)
+    X, y = paraboloid(n=150)
     seen = []
 
     def stop(check):
@@ -221,7 +221,7 @@ def test_the_callback_sees_the_certificate_and_can_stop():
 
 
 def test_progress_shows_iterations_and_the_gap(capsys):
-    X, y = bowl(n=150)
+    X, y = paraboloid(n=150)
     ConvexRegressor(alpha=1e-3, verbose=1).fit(X, y)
     shown = capsys.readouterr().err
     assert "gap" in shown
@@ -233,14 +233,14 @@ def test_progress_shows_iterations_and_the_gap(capsys):
 
 
 def test_not_converging_warns_with_the_gap_reached():
-    X, y = bowl(n=100)
+    X, y = paraboloid(n=100)
     with pytest.warns(ConvergenceWarning, match=r"not converged to 1e-08: certified gap .*% after 30 iterations"):
         model = ConvexRegressor(alpha=1e-3, tol=1e-8, max_iter=30).fit(X, y)
     assert not model.result_.converged
 
 
 def _fit_in_worker(seed):
-    X, y = bowl(n=220, seed=seed)
+    X, y = paraboloid(n=220, seed=seed)
     return ConvexRegressor(alpha=0.05, tol=0.05).fit(X, y).predict(X)
 
 
@@ -256,7 +256,7 @@ def test_fits_run_in_parallel(backend):
 
 
 def test_predict_from_many_threads():
-    X, y = bowl()
+    X, y = paraboloid()
     model = DCRegressor(tol=0.05).fit(X, y)
     expected, found = model.predict(X), []
     threads = [threading.Thread(target=lambda: found.append(model.predict(X))) for _ in range(8)]
@@ -269,7 +269,7 @@ def test_predict_from_many_threads():
 
 
 def test_it_beats_a_linear_model_where_the_truth_is_convex():
-    X, y = bowl(n=300, d=4, noise=0.5)
+    X, y = paraboloid(n=300, d=4, noise=0.5)
     model = ConvexRegressor(alpha=0.01, tol=0.03).fit(X[:200], y[:200])
     linear = LinearRegression().fit(X[:200], y[:200])
     quadratic = make_pipeline(PolynomialFeatures(2), LinearRegression()).fit(X[:200], y[:200])
@@ -327,14 +327,14 @@ def test_bad_arrays_are_refused(kind, X, y, message):
     ],
 )
 def test_bad_parameters_are_named(kind, parameters, error, message):
-    X, y = bowl()
+    X, y = paraboloid()
     with pytest.raises(error, match=message):
         kind(**parameters).fit(X, y)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_device_that_is_not_there():
-    X, y = bowl()
+    X, y = paraboloid()
     with pytest.raises(
         ValueError, match="device must be one of 'auto', 'cpu' or a device torch can use here, got 'cuda'"
     ):
@@ -343,13 +343,13 @@ def test_a_device_that_is_not_there():
 
 @pytest.mark.parametrize("monotone", [[1], [1, 2], [[1, 0]], "up", [1, np.nan]])
 def test_wrong_monotone(monotone):
-    X, y = bowl()
+    X, y = paraboloid()
     with pytest.raises(ValueError, match="monotone must"):
         ConvexRegressor(monotone=monotone).fit(X, y)
 
 
 def test_predicting_too_early_or_with_other_features():
-    X, y = bowl()
+    X, y = paraboloid()
     with pytest.raises(NotFittedError):
         ConvexRegressor().predict(X)
     model = ConvexRegressor(tol=0.1).fit(X, y)
@@ -364,7 +364,7 @@ def test_predicting_too_early_or_with_other_features():
 @BOTH
 def test_one_row_and_constant_targets_give_the_constant(kind):
     np.testing.assert_allclose(kind().fit([[1.0, 2.0]], [3.0]).predict([[5.0, 5.0]]), [3.0])
-    X, _ = bowl()
+    X, _ = paraboloid()
     model = kind().fit(X, np.full(60, 7.5))
     np.testing.assert_allclose(model.predict(X), 7.5)
     assert model.gap_ == 0
@@ -372,7 +372,7 @@ def test_one_row_and_constant_targets_give_the_constant(kind):
 
 @BOTH
 def test_a_constant_column_is_not_used(kind):
-    X, y = bowl()
+    X, y = paraboloid()
     with_constant = np.column_stack([X, np.full(60, 1e6)])
     model = kind(alpha=0.01, tol=1e-5).fit(with_constant, y)
     assert model.feature_bounds_[2] == 0
@@ -384,7 +384,7 @@ def test_a_constant_column_is_not_used(kind):
 @BOTH
 @pytest.mark.parametrize("scale", [1e-9, 1e9])
 def test_scales_of_features_and_targets_do_not_matter(kind, scale):
-    X, y = bowl()
+    X, y = paraboloid()
     expected = kind(alpha=0.02, tol=1e-3).fit(X, y).predict(X)
     model = kind(alpha=0.02, tol=1e-3).fit(X * [scale, 1 / scale], y * scale)
     np.testing.assert_allclose(model.predict(X * [scale, 1 / scale]) / scale, expected, atol=0.02 * y.std())
@@ -393,7 +393,7 @@ def test_scales_of_features_and_targets_do_not_matter(kind, scale):
 @BOTH
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
 def test_extreme_scales_do_not_overflow(kind, scale):
-    X, y = bowl(n=30)
+    X, y = paraboloid(n=30)
     expected = kind(alpha=0.02).fit(X, y).predict(X)
     np.testing.assert_allclose(kind(alpha=0.02).fit(X * scale, y).predict(X * scale), expected, atol=0.02 * y.std())
     np.testing.assert_allclose(kind(alpha=0.02).fit(X, y * scale).predict(X) / scale, expected, atol=0.02 * y.std())
@@ -414,7 +414,7 @@ def test_near_duplicates_and_tiny_penalties_do_not_break_the_second_stage(seed):
 
 
 def test_low_precision_targets_are_taken_as_they_are():
-    X, y = bowl()
+    X, y = paraboloid()
     y = (y + 100).astype(np.float16)
     model = ConvexRegressor(alpha=0.1, standardize=False, tol=1e-3).fit(X, y)
     assert model.result_.objective == pytest.approx(value(model, X, y.astype(float), 0.1), rel=1e-9)
@@ -423,14 +423,14 @@ def test_low_precision_targets_are_taken_as_they_are():
 
 
 def test_a_feature_that_varies_by_rounding_only_is_constant():
-    X, y = bowl()
+    X, y = paraboloid()
     X = np.column_stack([X, 1e16 + 2.0 * np.arange(60)])
     assert ConvexRegressor(alpha=0.01).fit(X, y).feature_bounds_[2] == 0
 
 
 @BOTH
 def test_conflicting_duplicates_are_averaged(kind):
-    X, y = bowl(noise=0.0)
+    X, y = paraboloid(noise=0.0)
     X3, y3 = np.vstack([X, X, X]), np.r_[y - 1, y + 1, y]
     model = kind(alpha=0.01, tol=1e-3).fit(X3, y3)
     np.testing.assert_allclose(model.predict(X), kind(alpha=0.01, tol=1e-3).fit(X3, np.tile(y, 3)).predict(X), atol=0.1)
@@ -440,7 +440,7 @@ def test_conflicting_duplicates_are_averaged(kind):
 
 
 def test_input_is_left_alone():
-    X, y = bowl()
+    X, y = paraboloid()
     X.flags.writeable = y.flags.writeable = False
     before = X.copy(), y.copy()
     state = np.random.mtrand._rand.get_state()[1].copy()

@@ -472,7 +472,9 @@ class TestBregmanDistance:
             BregmanDistance("sqeuclidean", is_inverted=True)
         with pytest.raises(ValueError, match="side must be one of 'right', 'left', got 'both'"):
             BregmanDistance("sqeuclidean", side="both")
-        with pytest.raises(TypeError, match=r"divergence must be a LearnableMaxAffine, .* got 3"):
+        with pytest.raises(
+            TypeError, match=r"divergence must be a BregmanDivergence, .* a LearnableMaxAffine .* got 3"
+        ):
             BregmanDistance(3)
         with pytest.raises(ValueError, match="divergence must be one of"):
             BregmanDistance("cosine")
@@ -563,7 +565,7 @@ class TestBregmanKNN:
             knn.save("nowhere")
         with pytest.raises(ValueError, match="kind must be one of 'flat', 'ivf', got 'hnsw'"):
             BregmanKNN("sqeuclidean", kind="hnsw")
-        with pytest.raises(TypeError, match="divergence must be a LearnableMaxAffine"):
+        with pytest.raises(TypeError, match="divergence must be a BregmanDivergence"):
             BregmanKNN(None)
         knn.add(POINTS)
         assert len(knn.index) == len(POINTS)

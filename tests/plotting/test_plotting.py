@@ -25,7 +25,7 @@ from bregnet import (
     divergence,
     plotting,
 )
-from bregnet.plotting._retrieval import LEVELS
+from bregnet.retrieval.evaluation import RECALL_LEVELS
 
 NAMES = ["$x^{", "_hidden", "a & b", "<i>"]
 
@@ -148,7 +148,7 @@ def test_many_classes_have_their_names_on_the_map(ax):
 def interpolated(distances, relevant):
     """Of one query without ties, by scikit-learn's curve."""
     precision, recall, _ = precision_recall_curve(relevant, -distances)
-    return [precision[:-1][recall[:-1] >= level - 1e-12].max() for level in LEVELS]
+    return [precision[:-1][recall[:-1] >= level - 1e-12].max() for level in RECALL_LEVELS]
 
 
 def test_precision_recall_against_an_independent_curve_and_the_metrics(model, iris, ax):
@@ -161,7 +161,7 @@ def test_precision_recall_against_an_independent_curve_and_the_metrics(model, ir
         found, relevant = by.pairwise(X), y[:, None] == y
         curves = [interpolated(found[row][others[row]], relevant[row][others[row]]) for row in range(len(X))]
         np.testing.assert_allclose(line.get_ydata(), np.mean(curves, axis=0), rtol=1e-9)
-        np.testing.assert_array_equal(line.get_xdata(), LEVELS)
+        np.testing.assert_array_equal(line.get_xdata(), RECALL_LEVELS)
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
     assert texts[0] == f"learned, mAP {model.score(X, y):.3f}"
 
@@ -262,7 +262,11 @@ X, Y = np.eye(4), [0, 0, 1, 1]
         (lambda: plotting.divergence_map("sqeuclidean", X, np.array([1, "a", 3, 2], object)), TypeError, "one kind"),
         (lambda: plotting.precision_recall({}, X, Y), TypeError, "divergences must be a dict"),
         (lambda: plotting.precision_recall({"a": 1}, X, Y), TypeError, r"divergences\['a'\] must be"),
-        (lambda: plotting.precision_recall({"a": "sqeuclidean"}, X, [0, 1, 2, 3]), ValueError, "row to find"),
+        (
+            lambda: plotting.precision_recall({"a": "sqeuclidean"}, X, [0, 1, 2, 3]),
+            ValueError,
+            "a class with at least 2 rows",
+        ),
         (lambda: plotting.precision_recall({"a": "sqeuclidean"}, X[:1], Y[:1]), ValueError, "at least 2 rows"),
         (lambda: plotting.precision_recall({"a": "sqeuclidean"}, X, Y, known=X), TypeError, "known must be a pair"),
         (lambda: plotting.neighbours("sqeuclidean", X, Y, 2, k=4), ValueError, "k must be at most 3"),

@@ -305,7 +305,7 @@ def test_fewer_neighbours_than_five_are_counted():
     made = report("sqeuclidean", [[0.0], [0.1], [1.0]], [0, 0, 1], baseline=None)
     assert made.numbers["neighbours"] == 2
     assert "2-NN accuracy" in made.html
-    assert "accuracy of 2 nearest neighbours" in made.html
+    assert "accuracy of 2 nearest neighbors" in made.html
 
 
 def test_regressions_of_one_row_and_of_many():

@@ -702,7 +702,7 @@ class TestBadInput:
         [
             ({"side": "both"}, "side must be one of 'right', 'left', got 'both'"),
             ({"kind": "tree"}, "kind must be one of 'flat', 'ivf', got 'tree'"),
-            ({"kind": "hnsw"}, "got 'hnsw': graphs of neighbours lose most of the nearest items"),
+            ({"kind": "hnsw"}, "got 'hnsw': graphs of neighbors miss most of the nearest items"),
             ({"n_cells": 0}, "n_cells must be at least 1, got 0"),
             ({"nprobe": 0}, "nprobe must be at least 1, got 0"),
             ({"device": "moon"}, "device must be one of"),

@@ -12,14 +12,14 @@ from scipy.special import rel_entr
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
-from sklearn.metrics import average_precision_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bregnet import PBDL
 from bregnet.metrics import mean_average_precision
-from bregnet.retrieval import BregmanRanker, ranking
+from bregnet.retrieval import BregmanRanker
+from tests.support.expected_precision import expected_average_precision
 from tests.support.search_at_random import brute_order, divergences, exact, learned
 from tests.support.search_at_random import points as positive_points
 
@@ -41,9 +41,9 @@ def labels(n=120, seed=0):
 
 
 def brute_score(values, asked, items):
-    """The mean of scikit-learn's average precision over queries of a class that items have."""
+    """The mean of the expected average precision over queries of a class that items have."""
     known = [row for row in range(len(asked)) if asked[row] in items]
-    return np.mean([average_precision_score(items == asked[row], -values[row].round(10)) for row in known])
+    return np.mean([expected_average_precision(items == asked[row], -values[row].round(10)) for row in known])
 
 
 # --- the answer is right -------------------------------------------------------------------------------------------
@@ -117,14 +117,14 @@ def test_an_item_far_away_does_not_make_the_others_tie():
     X, y = np.vstack([near, [[1e7, 1e7]]]), np.append(near[:, 0] > 0, True)
     ranker = BregmanRanker().fit(X, y)
     squares = np.square(near[:, None] - X).sum(2)
-    wanted = np.mean([average_precision_score(y == y[row], -squares[row]) for row in range(60)])
+    wanted = np.mean([expected_average_precision(y == y[row], -squares[row]) for row in range(60)])
     assert ranker.score(near, y[:60]) == pytest.approx(wanted, abs=1e-12)  # was 0.5
     assert ranker.score(near, y[:60]) == pytest.approx(score_of_ranks(ranker, near, y[:60], y), abs=1e-14)
 
 
 @SIDES
 @pytest.mark.parametrize("lattice", [False, True])
-@pytest.mark.parametrize("name", divergences(3))
+@pytest.mark.parametrize("name", sorted(set(divergences(3)) - {"cold", "smooth"}))  # flat regions: see test_evaluation
 def test_the_score_is_that_of_the_ranks(name, lattice, side):
     X, Q = positive_points(0, 90, 3, lattice), positive_points(1, 25, 3, lattice)
     for items in (X, np.vstack([X[1:], 1e4 * X[:1]])):
@@ -133,24 +133,15 @@ def test_the_score_is_that_of_the_ranks(name, lattice, side):
         assert ranker.score(Q, asked) == pytest.approx(score_of_ranks(ranker, Q, asked, y), abs=1e-14)
 
 
-@SIDES
-def test_the_score_does_not_depend_on_blocks(side, monkeypatch):
-    X, Q, y, asked = points(), points(50, seed=1), labels(), labels(50, seed=1)
-    ranker = BregmanRanker(learned(0.3), side=side).fit(X, y)
-    whole = ranker.score(Q, asked)
-    monkeypatch.setattr(ranking, "BLOCK_ELEMENTS", 7 * len(X))
-    assert len(list(ranker._ranked_blocks(Q))) == 8
-    assert ranker.score(Q, asked) == pytest.approx(whole, abs=1e-14)
-
-
-def test_equal_items_share_a_place_however_they_are_rounded():
+def test_equal_items_tie_however_they_are_rounded():
     rng = np.random.default_rng(0)
     row = rng.standard_normal((1, 17)) + 10
     X, Q = np.repeat(row, 301, 0), rng.standard_normal((40, 17))
     y = np.arange(301) % 2
     for side in ("right", "left"):
         ranker = BregmanRanker(learned(0.3, d=17), side=side).fit(X, y)
-        assert ranker.score(Q, np.zeros(40)) == pytest.approx(151 / 301, abs=1e-12)
+        wanted = expected_average_precision(y == 0, np.zeros(301))
+        assert ranker.score(Q, np.zeros(40)) == pytest.approx(wanted, abs=1e-12)
 
 
 @SIDES
@@ -171,7 +162,7 @@ def test_queries_of_other_classes_do_not_count():
     Q = points(11, seed=2)
     assert ranker.score(Q, asked) == pytest.approx(ranker.score(Q[:9], asked[:9]))
     for none in ([7, 8], ["0", "1"]):
-        with pytest.raises(ValueError, match="y must have a class that the fitted items have, got none"):
+        with pytest.raises(ValueError, match="y must have a class that the items have, got none"):
             ranker.score(Q[:2], none)
 
 
@@ -200,7 +191,8 @@ def test_a_grid_search_chooses_the_learners_alpha():
     search = GridSearchCV(BregmanRanker(PBDL(temperature=0.1, tol=0.1)), {"divergence__alpha": [0.01, 10.0]}, cv=2)
     search.fit(X, y)
     assert search.best_params_ == {"divergence__alpha": 0.01}  # 10 leaves no slope: all items tie
-    assert search.cv_results_["mean_test_score"][1] == pytest.approx(1 / 3, abs=0.02)
+    all_tied = expected_average_precision(np.arange(25) % 3 == 0, np.zeros(25))
+    assert search.cv_results_["mean_test_score"][1] == pytest.approx(all_tied, abs=0.02)
     assert search.best_score_ > 0.9
 
 

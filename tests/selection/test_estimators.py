@@ -27,15 +27,17 @@ from bregnet import (
     load,
     save,
 )
+from bregnet.learners.base import Monitor
 from bregnet.metrics import mean_average_precision, retrieval_auc
+from bregnet.selection.folds import Plan, ScoreMonitor, Split, Track, _joined, scored_fits
 from bregnet.selection.members import Member, drawn
-from bregnet.selection.path import Plan, Row, Split, Track, Watcher, _joined, best_row, between, follow, rows_of
+from bregnet.selection.search import Row, best_row, between, rows_of
 from tests.support.selecting import some_slow
 
 FOLDS = KFold(3, shuffle=True, random_state=0)
 
 
-def bowl(n=60, d=2, noise=0.1, seed=0):
+def paraboloid(n=60, d=2, noise=0.1, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, (n, d))
     return X, np.square(X).sum(1) + noise * rng.standard_normal(n)
@@ -47,7 +49,7 @@ def wave(n=80, noise=0.1, seed=0):
     return X, np.sin(2 * X[:, 0]) + X[:, 1] + noise * rng.standard_normal(n)
 
 
-def plan_of(score=lambda seen, split: 0.0, temperatures=(0.0,), early_stopping=True, **options):
+def plan_of(score=lambda function, split: 0.0, temperatures=(0.0,), early_stopping=True, **options):
     return Plan(ConvexRegressor(), np.zeros((2, 1)), np.zeros(2), score, temperatures, early_stopping, **options)
 
 
@@ -80,7 +82,7 @@ def test_half_way_to_the_neighbours_in_ratio():
     assert between(0.1, [0.1]) == []
 
 
-def test_scores_stay_after_the_last_look():
+def test_scores_stay_after_the_last_one():
     track = Track((25, 50), np.array([[1.0], [2.0]]), 50, 0.0, 0.0)
     assert track.at([10, 25, 49, 50, 500])[:, 0].tolist() == [1, 1, 1, 2, 2]
 
@@ -109,38 +111,74 @@ def test_one_standard_error_by_hand():
     assert best_row(rows, True) is rows[1]
 
 
-def test_watcher_ends_a_fit_whose_score_does_not_rise():
+def test_monitor_ends_a_fit_whose_score_does_not_rise():
     scores = iter([0.1, 0.5, 0.5004, 0.4])
-    watcher = Watcher(plan_of(lambda seen, split: next(scores)), NO_SPLIT, Member())
-    ends = [watcher(Check(i, -i, -i, 0.0), lambda t: None) for i in (50, 100, 180, 201)]
+    monitor = ScoreMonitor(plan_of(lambda function, split: next(scores)), NO_SPLIT, Member())
+    ends = [monitor(Check(i, -i, -i, 0.0), lambda t: None) for i in (50, 100, 180, 201)]
     assert ends == [False, False, False, True]  # 1.5 * 100 + 50
-    assert watcher.iterations == [50, 100, 180, 201]
+    assert monitor.iterations == [50, 100, 180, 201]
 
 
-def test_watcher_looks_only_at_what_is_new():
+def test_monitor_scores_only_what_is_new():
     seen = []
-    watcher = Watcher(plan_of(lambda view, split: seen.append(view) or 0.0, (0.0, 0.1)), NO_SPLIT, Member())
+    monitor = ScoreMonitor(
+        plan_of(lambda function, split: seen.append(function) or 0.0, (0.0, 0.1)), NO_SPLIT, Member()
+    )
     for iteration, objective in ((25, 1.0), (50, 1.0), (75, 0.5)):
-        watcher(Check(iteration, objective, 0.0, 1.0), lambda t, i=iteration: (i, t))
+        monitor(Check(iteration, objective, 0.0, 1.0), lambda t, i=iteration: (i, t))
     assert seen == [(25, 0.0), (25, 0.1), (75, 0.0), (75, 0.1)]
+
+
+def test_fits_that_are_solved_before_the_first_check_are_scored():
+    X, _ = paraboloid(30)
+    for early_stopping in (True, False):
+        search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, refinements=0, early_stopping=early_stopping)
+        model = search.fit(X, np.full(30, 2.0))
+        assert model.cv_results_["mean_test_score"].tolist() == [1.0] * 4
+        np.testing.assert_allclose(model.predict(X), 2.0)
+
+
+def test_monitor_is_given_divergences_and_functions():
+    X, y = load_iris(return_X_y=True)
+    seen = []
+
+    class Looks(Monitor):
+        def __call__(self, check, learned):
+            seen.append((learned(0.0), learned(0.3)))
+            return len(seen) == 2
+
+        def finish(self, learned):
+            seen.append((learned(0.0), learned(0.3)))
+
+    model = PBDL(0.01, n_pieces=6, tol=1e-3, random_state=0)._fit_monitored(X, y, Looks())
+    assert model.result_.stopped
+    assert len(seen) == 3
+    sharp, smooth = seen[-1]
+    np.testing.assert_array_equal(sharp.pairwise(X), model.divergence_.pairwise(X))
+    last = model.n_iter_
+    again = PBDL(0.01, temperature=0.3, callback=lambda check: check.iteration >= last, n_pieces=6, tol=1e-3)
+    again.set_params(random_state=0).fit(X, y)
+    np.testing.assert_array_equal(smooth.pairwise(X), again.divergence_.pairwise(X))
 
 
 # against plain loops
 
 
-def standard_objective(model, X, y, alpha):
-    """Objective of a convex regressor for unit-variance features and targets, by its definition."""
-    slopes = model.function_.slopes * X.std(0) / y.std()
-    return np.mean((model.function_(X) - y) ** 2) / y.var() + alpha * np.abs(slopes).max(0).sum()
+def standard_objective(function, X, y, alpha):
+    """Objective of convex regression for unit-variance features and targets, by its definition."""
+    slopes = function.slopes * X.std(0) / y.std()
+    return np.mean((function(X) - y) ** 2) / y.var() + alpha * np.abs(slopes).max(0).sum()
 
 
 def test_path_is_as_good_as_cold_fits_within_their_gaps():
-    X, y = bowl()
+    X, y = paraboloid()
     alphas = [0.3, 0.1, 0.03, 0.01]
     split = Split(np.arange(len(X)), np.arange(0))
     at = iter(alphas)
-    plan = Plan(ConvexRegressor(), X, y, lambda seen, _: standard_objective(seen, X, y, next(at)), (0.0,), False)
-    for alpha, track in zip(alphas, follow(plan, split, alphas), strict=True):
+    plan = Plan(
+        ConvexRegressor(), X, y, lambda function, _: standard_objective(function, X, y, next(at)), (0.0,), False
+    )
+    for alpha, track in zip(alphas, scored_fits(plan, split, alphas), strict=True):
         cold = ConvexRegressor(alpha).fit(X, y).result_
         warm = track.scores[-1, 0]
         assert track.gap <= 0.01
@@ -150,7 +188,7 @@ def test_path_is_as_good_as_cold_fits_within_their_gaps():
 
 @pytest.mark.parametrize(
     ("search", "estimator", "data"),
-    [(ConvexRegressorCV, ConvexRegressor, bowl()), (DCRegressorCV, DCRegressor, wave())],
+    [(ConvexRegressorCV, ConvexRegressor, paraboloid()), (DCRegressorCV, DCRegressor, wave())],
 )
 def test_chosen_alpha_is_that_of_a_plain_loop(search, estimator, data):
     X, y = data
@@ -232,7 +270,7 @@ def test_refinements_go_around_the_best_and_end_when_they_do_not_help():
 
 
 def test_early_stopping_ends_the_last_fit_without_a_warning():
-    X, y = bowl(100, 4, noise=1.0)
+    X, y = paraboloid(100, 4, noise=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         model = ConvexRegressorCV([0.001], cv=FOLDS, temperatures=[0.0]).fit(X, y)
@@ -240,7 +278,7 @@ def test_early_stopping_ends_the_last_fit_without_a_warning():
     assert model.result_.status.startswith("stopped early")
     longer = ConvexRegressor(0.001).fit(X, y)
     assert model.n_iter_ < longer.n_iter_
-    test, truth = bowl(500, 4, noise=0.0, seed=1)
+    test, truth = paraboloid(500, 4, noise=0.0, seed=1)
     assert model.score(test, truth) > longer.score(test, truth)  # it is what helps against noise
 
 
@@ -299,19 +337,14 @@ def test_members_are_scored_and_predict_by_their_mean():
 
 
 def test_members_that_have_ended_stay_as_they_were():
-    def constant(value):
-        model = ConvexRegressor()
-        model.function_, model.feature_bounds_ = MaxAffine([[0.0]], [value]), np.zeros(1)
-        return model
-
-    plan = plan_of(lambda seen, split: float(seen.function_(np.zeros((1, 1)))[0]), members=(Member(), Member(1)))
+    plan = plan_of(lambda function, split: float(function(np.zeros((1, 1)))[0]), members=(Member(), Member(1)))
     fits = []
-    for looks, values in (((25, 50), (1.0, 2.0)), ((50, 75, 100), (10.0, 20.0, 30.0))):
-        watcher = Watcher(plan, NO_SPLIT, Member())
-        for look, value in zip(looks, values, strict=True):
-            watcher(Check(look, -look, -look, 0.0), lambda temperature, value=value: constant(value))
-        scores = np.array(watcher.scores)
-        fits.append((Track(looks, scores, looks[-1], 0.01 * looks[0], 2.0), watcher))
+    for moments, values in (((25, 50), (1.0, 2.0)), ((50, 75, 100), (10.0, 20.0, 30.0))):
+        monitor = ScoreMonitor(plan, NO_SPLIT, Member())
+        for moment, value in zip(moments, values, strict=True):
+            monitor(Check(moment, -moment, -moment, 0.0), lambda temperature, value=value: MaxAffine([[0.0]], [value]))
+        scores = np.array(monitor.scores)
+        fits.append((Track(moments, scores, moments[-1], 0.01 * moments[0], 2.0), monitor))
     joined = _joined(plan, NO_SPLIT, fits)
     assert joined.iterations == (25, 50, 75, 100)
     assert joined.scores[:, 0].tolist() == [5.5, 6.0, 11.0, 16.0]
@@ -319,7 +352,7 @@ def test_members_that_have_ended_stay_as_they_were():
 
 
 def test_a_member_alone_does_not_use_the_other_features():
-    X, y = bowl(40, 3)
+    X, y = paraboloid(40, 3)
     model = ConvexRegressorCV([0.01], cv=FOLDS, max_features=0.4, random_state=0).fit(X, y)
     (member,) = drawn(1, 1, 3, 0)
     assert np.flatnonzero(model.feature_bounds_).tolist() == member.columns.tolist()
@@ -328,7 +361,7 @@ def test_a_member_alone_does_not_use_the_other_features():
 
 
 def test_signs_go_with_the_features_of_members():
-    X, y = bowl(40, 3)
+    X, y = paraboloid(40, 3)
     signs = [1, -1, 0]
     search = ConvexRegressorCV([0.01], cv=FOLDS, temperatures=[0.0], monotone=signs, random_state=0)
     model = search.set_params(n_estimators=4, max_features=2).fit(X, y)
@@ -353,7 +386,7 @@ def test_members_that_would_be_the_same_are_fitted_once():
 
 @pytest.mark.parametrize("search", [ConvexRegressorCV, DCRegressorCV])
 def test_means_are_saved_and_their_best_estimator_is_a_plain_one(search, tmp_path):
-    X, y = bowl(50, 4)
+    X, y = paraboloid(50, 4)
     options = {"monotone": [1, -1, 0, 0]} if search is ConvexRegressorCV else {}
     model = search([0.1], cv=FOLDS, n_pieces=8, n_estimators=3, max_features=2, random_state=0, **options).fit(X, y)
     save(model, tmp_path / "model")
@@ -389,7 +422,7 @@ def test_temperature_is_chosen_where_it_helps():
 
 
 def test_groups_reach_the_splitter():
-    X, y = bowl(30)
+    X, y = paraboloid(30)
     groups = np.arange(30) % 3
     model = ConvexRegressorCV([0.1], cv=GroupKFold(3)).fit(X, y, groups=groups)
     given = [(np.flatnonzero(groups != g), np.flatnonzero(groups == g)) for g in range(3)]
@@ -410,10 +443,11 @@ def test_other_scores_choose_alike_in_any_unit(unit):
 
 
 def test_scores_that_are_not_numbers_come_last():
-    X, y = bowl()
+    X, y = paraboloid()
 
-    def broken(model, X, y):
-        return np.nan if model.alpha == 0.1 else model.score(X, y)
+    def broken(model, X, y):  # a larger alpha has a flatter function
+        values = model.predict(X)
+        return np.nan if np.ptp(values) < 0.75 * np.ptp(y) else model.score(X, y)
 
     search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, refinements=0, scoring=broken)
     with pytest.warns(UserWarning, match="scores that are not numbers"):
@@ -425,13 +459,13 @@ def test_scores_that_are_not_numbers_come_last():
 
 
 def test_more_pieces_than_rows_of_a_fold():
-    X, y = bowl(30)
+    X, y = paraboloid(30)
     model = ConvexRegressorCV([0.1], cv=FOLDS, n_pieces=25, random_state=0).fit(X, y)
     assert 10 < model.best_estimator_.function_.n_pieces <= 25
 
 
 def test_random_state_that_is_a_generator_gives_one_seed():
-    X, y = bowl(50)
+    X, y = paraboloid(50)
     search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, n_pieces=5, refinements=0)
     one = clone(search).set_params(random_state=np.random.RandomState(3)).fit(X, y)
     other = clone(search).set_params(random_state=np.random.RandomState(3), n_jobs=2).fit(X, y)
@@ -447,12 +481,12 @@ def test_search_is_a_learner_for_neighbours():
 
 
 def test_monotone_is_kept():
-    X, y = bowl()
+    X, y = paraboloid()
     model = ConvexRegressorCV([0.01], cv=FOLDS, monotone=1, temperatures=[0.0]).fit(X, y)
     assert (model.function_.slopes >= -1e-12).all()
 
 
-def test_score_that_still_rises_at_the_last_iteration_is_told():
+def test_score_that_still_rises_at_the_last_iteration_gives_a_warning():
     X, y = wave(noise=0.0)
     search = DCRegressorCV([0.001], cv=FOLDS, temperatures=[0.0], max_iter=5)
     with pytest.warns(ConvergenceWarning, match="the score was still rising after 5 iterations; raise max_iter"):
@@ -469,7 +503,7 @@ def test_threads_leave_the_filters_of_warnings_alone():
 
 
 def test_no_random_state_is_one_seed_for_all():
-    X, y = bowl(50)
+    X, y = paraboloid(50)
     search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, n_pieces=5, refinements=0)
     found = []
     for n_jobs in (1, 2):
@@ -488,7 +522,7 @@ def test_frames_keep_their_names():
 
 
 def test_masks_are_splits_too():
-    X, y = bowl(40)
+    X, y = paraboloid(40)
     mask = np.arange(40) < 30
     options = {"n_pieces": 35, "ensemble": True, "random_state": 0}
     masked = ConvexRegressorCV([0.1], cv=[(mask, ~mask)], **options).fit(X, y)
@@ -497,7 +531,7 @@ def test_masks_are_splits_too():
 
 
 def test_progress_tells_round_and_best(capsys):
-    X, y = bowl(30)
+    X, y = paraboloid(30)
     ConvexRegressorCV([0.1, 0.01], cv=FOLDS, refinements=1, verbose=1).fit(X, y)
     shown = capsys.readouterr().err
     assert "round 1 of at most 2" in shown
@@ -542,7 +576,7 @@ def test_progress_tells_round_and_best(capsys):
     ],
 )
 def test_bad_parameters(options, error, message):
-    X, y = bowl(30)
+    X, y = paraboloid(30)
     with pytest.raises(error, match=message):
         DCRegressorCV(**{"alphas": [0.1], "cv": 2, **options}).fit(X, y)
 

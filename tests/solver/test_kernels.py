@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bregnet._core.chunks import at_most
 from bregnet.solver import compiled, kernels, penalty
 from bregnet.solver.admm import Options
 from bregnet.solver.all_pairs import AllPairs
@@ -57,8 +58,8 @@ def test_both_kernels_make_the_same_iterates(n, d, n_pieces):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_pass_with_margins_is_what_it_says(dtype, monkeypatch):
-    monkeypatch.setattr(kernels, "TILE_ELEMENTS", 1000)
+@at_most(1000)
+def test_a_pass_with_margins_is_what_it_says(dtype):
     n, d, rho = compiled.POINT_BLOCK + 77, 6, 0.7
     geometry = geometry_of(n, d, 9)
     margins = margins_of(geometry)
@@ -90,8 +91,8 @@ def test_a_pass_with_margins_is_what_it_says(dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_pass_is_what_it_says(dtype, monkeypatch):
-    monkeypatch.setattr(kernels, "TILE_ELEMENTS", 1000)  # several tiles, the last one short
+@at_most(9000)  # several tiles, the last one short
+def test_a_pass_is_what_it_says(dtype):
     n, d = compiled.POINT_BLOCK + 77, 6  # two blocks of points
     geometry = geometry_of(n, d, 9)
     generator = torch.Generator().manual_seed(3)

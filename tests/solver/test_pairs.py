@@ -6,6 +6,7 @@ import torch
 
 from bregnet.distributed import ALONE, Ranks
 from bregnet.solver import pairs as module
+from bregnet.solver.nearest import TREE_SLACK, nearest
 from bregnet.solver.pairs import WORST, CompiledPairs, TorchPairs, pair_operator, starting_keys, without_own
 from bregnet.solver.threads import Threads
 from tests.solver.test_kernels import geometry_of
@@ -166,6 +167,39 @@ def test_ranks_share_the_pieces(n_pieces):
     assert torch.equal(torch.cat(parts), keys)
     torch.testing.assert_close(normal, alone.normal(pieces))
     torch.testing.assert_close(blocks, alone.blocks(torch.ones(len(keys), dtype=torch.float64), chosen))
+
+
+@OPERATORS
+@pytest.mark.parametrize("n_pieces", [None, 9])
+def test_the_spread_is_that_of_the_differences(kind, n_pieces):
+    geometry = geometry_of(60, 3, n_pieces)
+    operator = kind(geometry, torch.float64, ALONE)
+    keys = some_keys(geometry)
+    operator.choose(keys)
+    differences = geometry.points[keys % 60] - operator.centres[keys // 60]
+    expected = torch.cat([differences.square().sum(0), torch.tensor([float(len(keys))])])
+    torch.testing.assert_close(operator.spread(), expected)
+
+
+@OPERATORS
+def test_a_rank_without_pieces_finds_nothing(kind):
+    geometry = geometry_of(30, 2, 1)
+    operator = kind(geometry, torch.float64, One(0, 2, []))
+    assert operator.share.start == operator.share.stop
+    excess, _, more, _ = operator._scan(torch.ones(1, 3, dtype=torch.float64), torch.zeros(30, dtype=torch.float64), 0)
+    assert (excess == 0).all()
+    assert len(more) == 0
+
+
+@pytest.mark.parametrize("d", [3, 30])
+def test_neighbors_are_nearly_the_nearest(d):
+    rng = np.random.default_rng(0)
+    points, queries = 1e3 + rng.standard_normal((400, d)), 1e3 + rng.standard_normal((50, d))
+    found = nearest(points, queries, 5)
+    expected = np.sort(((queries[:, None] - points) ** 2).sum(-1))[:, :5] ** 0.5
+    distances = np.sort(np.linalg.norm(queries[:, None] - points[found], axis=2))
+    assert (distances >= expected - 1e-9).all()
+    assert (distances <= (1 + TREE_SLACK) * expected).all()
 
 
 def test_threads_cover_their_work():

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
+from bregnet._core.chunks import at_most
 from bregnet.solver import partition
 from bregnet.solver.points import Points, Standardisation
 
@@ -50,10 +51,9 @@ def assert_compact(X, cells):
 
 
 @pytest.mark.parametrize("n_classes", [1, 3, 30])
+@at_most(100)
 def test_many_points_are_cut_by_a_sample_of_them(n_classes, monkeypatch):
     monkeypatch.setattr(partition, "FEW_POINTS", 50)
-    monkeypatch.setattr(partition, "BLOCK_ELEMENTS", 100)
-    monkeypatch.setattr(partition, "NEAREST_ELEMENTS", 1000)
     X, classes = clustered(2000, n_classes)
     units = Standardisation.of(X)
     points = Points(X, units, partition.merge_duplicates(X, units.points), torch.device("cpu"))

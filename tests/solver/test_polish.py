@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from bregnet._core.chunks import at_most
 from bregnet.solver import polish
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.kernels import TiledKernel
@@ -66,12 +67,12 @@ def test_curvature_makes_every_piece_strictly_the_largest(noise):
     assert (own > values.amax(1)).all()
 
 
-def test_the_tightest_points_are_chosen_where_there_are_many(monkeypatch):
+def test_the_tightest_points_are_chosen_where_there_are_many():
     geometry = geometry_of(400, 2, 9)
     pieces = tangents_of_a_paraboloid(geometry, 0.05)
     assert polish.tightest(geometry, pieces) is geometry
-    monkeypatch.setattr(polish, "SUBSET_ELEMENTS", 9 * 60)
-    some = polish.tightest(geometry, pieces)
+    with at_most(9 * 60):
+        some = polish.tightest(geometry, pieces)
     assert 55 <= some.n_points <= 60
     assert some.n_pieces == 9
     values = geometry.lifted @ pieces.T
@@ -83,19 +84,20 @@ def test_the_tightest_points_are_chosen_where_there_are_many(monkeypatch):
     own = there[torch.arange(some.n_points), some.cells]
     there[torch.arange(some.n_points), some.cells] = -torch.inf
     torch.testing.assert_close((own - there.amax(1)).sort().values, chosen)
-    monkeypatch.setattr(polish, "SUBSET_ELEMENTS", 1)
-    assert polish.tightest(geometry, pieces).n_points <= 400 // polish.SUBSET_SHARE + 1
+    with at_most(1):
+        assert polish.tightest(geometry, pieces).n_points <= 400 // polish.SUBSET_SHARE + 1
     stretched = replace(geometry, lifted=geometry.lifted.clone())
     stretched.lifted[:, :-1] *= torch.exp(4 * torch.randn(400, 1, generator=torch.Generator().manual_seed(0)))
-    monkeypatch.setattr(polish, "SUBSET_ELEMENTS", 9 * 60)
-    assert 55 <= polish.tightest(stretched, pieces).n_points <= 60
+    with at_most(9 * 60):
+        assert 55 <= polish.tightest(stretched, pieces).n_points <= 60
     assert polish.tightest(geometry_of(40, 2), tangents_of_a_paraboloid(geometry_of(40, 2), 0.0)).n_points == 40
 
 
-def test_polishing_the_tightest_points_mends_most_of_the_others(monkeypatch):
-    monkeypatch.setattr(polish, "SUBSET_ELEMENTS", 9 * 150)
+def test_polishing_the_tightest_points_mends_most_of_the_others():
     geometry = geometry_of(400, 2, 9)
     pieces = tangents_of_a_paraboloid(geometry, 0.1)
-    after = polished(polish.tightest(geometry, pieces), pieces)
+    with at_most(9 * 150):
+        some = polish.tightest(geometry, pieces)
+    after = polished(some, pieces)
     before = (excesses(geometry, pieces) > VIOLATION).sum()
     assert (excesses(geometry, after) > VIOLATION).sum() < 0.5 * before

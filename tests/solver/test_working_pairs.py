@@ -13,6 +13,7 @@ from bregnet.solver import pairs as pairs_module
 from bregnet.solver import working_pairs
 from bregnet.solver.admm import Certified, Options
 from bregnet.solver.pairs import CompiledPairs, TorchPairs
+from bregnet.solver.preconditioner import BlockPreconditioner, PairPreconditioner
 from bregnet.solver.solve import solve
 from bregnet.solver.working_pairs import WorkingPairs
 from tests.support.regression_at_random import random_program, to_problem
@@ -142,9 +143,32 @@ def test_preconditioners_follow_the_pairs():
     for _ in range(4):
         work.certify(Certified(1.0, work.state.pieces, 0.0))
         work.run(4)
-    followed = work._inverse.clone()
+    followed = work._preconditioner.inverse.clone()
     work._prepare(anew=True)
-    torch.testing.assert_close(followed, work._inverse)
+    torch.testing.assert_close(followed, work._preconditioner.inverse)
+
+
+@pytest.mark.parametrize("dc", [False, True])
+def test_both_preconditioners_are_inverses_of_the_same_blocks(dc):
+    problem = to_problem(random_program(41, n=(50, 50), d=(8, 8), dc=dc))
+    work = iterated(problem, CompiledPairs, 20)
+    chosen = torch.arange(50)
+    residual = torch.randn(50, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = []
+    for kind in (BlockPreconditioner, PairPreconditioner):
+        preconditioner = kind(work.operator, problem.n_sets)
+        preconditioner.compute(chosen, work.state.kappa, work._strength)
+        found.append([preconditioner.apply(mode, residual) for mode in range(problem.n_sets)])
+    for block, pair in zip(*found, strict=True):
+        torch.testing.assert_close(block, pair, rtol=1e-6, atol=1e-8)
+
+
+def test_few_pairs_of_many_features_are_preconditioned_by_pairs():
+    problem = to_problem(random_program(42, n=(60, 60), d=(120, 120), dc=True))
+    work = iterated(problem, CompiledPairs, 5)
+    assert isinstance(work._preconditioner, PairPreconditioner)
+    steps = iterated(problem, CompiledPairs, 5, by_steps=True)
+    torch.testing.assert_close(work.state.pieces, steps.state.pieces, rtol=1e-8, atol=1e-8)
 
 
 def test_pairs_without_a_multiplier_leave():

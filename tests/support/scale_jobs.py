@@ -8,12 +8,14 @@ import json
 import os
 import signal
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from bregnet import PBDL, Checkpoint, ConvexRegressor, DCRegressor, distributed
-from bregnet.solver import checkpoints, polish
+from bregnet._core.chunks import at_most
+from bregnet.solver import checkpoints
 
 
 def data(learner, n=600, d=4):
@@ -81,15 +83,14 @@ def main():
             if arguments.die_at is not None and check.iteration >= arguments.die_at and last:
                 die()
 
-        if arguments.few:  # only some points are polished
-            polish.SUBSET_ELEMENTS = 1000
         X, y = data(arguments.learner)
         if arguments.differ and last:
             X[3] += 1
         made = model(arguments.learner, checkpoint=kept, callback=callback)
         if arguments.no_seed:
             made.set_params(random_state=None, companion="nca")
-        fitted = made.fit(X, y)
+        with at_most(1000) if arguments.few else nullcontext():  # only some points are polished
+            fitted = made.fit(X, y)
         if arguments.no_seed:
             print("threshold", repr(fitted.threshold_), repr(float(fitted.divergence_.paired(X[:1], X[5:6])[0])))
         if last:  # not the one that wrote its results first in all else

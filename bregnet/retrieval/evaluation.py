@@ -1,0 +1,234 @@
+"""The evaluation of retrieval: every query ranks all items by their divergence, and items of its class are relevant.
+
+All scores of the package that ask how well a divergence retrieves come from :func:`retrieval_scores`: those of the
+learners, of cross-validation, of the ranker, and what reports, plots and the command line show. Three rules make them
+one figure:
+
+- Where the queries are the items, each is a query against all others: a row never finds itself.
+- Items tie where search says that they do (:func:`bregnet.retrieval.items.ties_with_next`): rounding does not rank.
+- Tied items come in random order, and a score is its expected value over these orders. That search lists them by
+  squared Euclidean distance does not count, for it is no merit of the divergence.
+
+The work is done in two steps with :class:`~bregnet._core.tied_ranks.TiedRanks` between them: :class:`Scan` finds the
+ranks of the relevant items, and scores follow from these alone. What finds ranks in another way, such as by bounds,
+takes the place of the scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bregnet._core import arrays, tied_ranks
+from bregnet._core.arrays import Array, to_numpy
+from bregnet._core.tied_ranks import TiedRanks
+from bregnet.divergences import BregmanDivergence
+from bregnet.retrieval.items import Gallery, ties_with_next
+from bregnet.retrieval.lift import Lift
+from bregnet.retrieval.vectors import NEAR
+
+BLOCK_ELEMENTS = 1 << 20  # divergences that are held at once; what is made of them takes some ten times as much memory
+RECALL_LEVELS = np.linspace(0, 1, 21)
+
+MEASURES: dict[str, Callable[[TiedRanks], np.ndarray]] = {
+    "map": tied_ranks.average_precision,
+    "r_precision": tied_ranks.r_precision,
+    "auc": tied_ranks.auc,
+    "precision_at_recall": lambda ranks: tied_ranks.interpolated_precision(ranks, RECALL_LEVELS),
+}
+
+
+@torch.no_grad()
+def retrieval_scores(
+    divergence: BregmanDivergence,
+    X: Array,
+    y: Array,
+    known: tuple[Array, Array] | None = None,
+    *,
+    side: str = "right",
+    measures: Sequence[str] = ("map",),
+    block_elements: int = BLOCK_ELEMENTS,
+) -> dict[str, np.ndarray]:
+    """How well a divergence retrieves, query by query.
+
+    Parameters
+    ----------
+    divergence : BregmanDivergence
+    X : array of shape (n_queries, n_features)
+        The queries.
+    y : array of shape (n_queries,)
+        Their class labels; items of the same class are relevant.
+    known : tuple of (X, y), default=None
+        The items with their class labels; by default the queries, each against all others.
+    side : {"right", "left"}, default="right"
+        "right" ranks by D(query, item), "left" by D(item, query).
+    measures : sequence of {"map", "r_precision", "auc", "precision_at_recall"}, default=("map",)
+        Average precision, R-precision, area under the ROC curve, and the highest precision at a recall of at least each
+        of `RECALL_LEVELS`, as :mod:`bregnet.metrics` and :func:`bregnet.plotting.precision_recall` define them.
+    block_elements : int, default=BLOCK_ELEMENTS
+        Divergences that are held at once, at least those of one query.
+
+    Returns
+    -------
+    scores : dict of str to ndarray of shape (n_queries,)
+        By measure; (n_queries, n_levels) for "precision_at_recall". NaN for queries without a relevant item, and for
+        "auc" without any other; ``np.nanmean`` is the score.
+
+    Examples
+    --------
+    >>> from bregnet import divergence
+    >>> from bregnet.retrieval.evaluation import retrieval_scores
+    >>> X, y = [[0.0], [1.0], [2.0]], ["a", "a", "b"]
+    >>> retrieval_scores(divergence("sqeuclidean"), X, y)["map"]  # both others are at 1 from the second row
+    array([1.  , 0.75,  nan])
+    """
+    items, labels = (X, y) if known is None else known
+    queries = _points(divergence, "X", X, tangent=side == "left" or known is None)
+    found = queries if known is None else _points(divergence, "known[0]", items, tangent=side == "right")
+    classes, numbers = np.unique(to_numpy(labels), return_inverse=True)
+    wanted = _class_numbers(to_numpy(y), classes)
+    if known is None and (np.bincount(numbers) < 2).all():
+        raise ValueError("y must have a class with at least 2 rows, got none")
+    if (wanted < 0).all():
+        raise ValueError("y must have a class that the items have, got none")
+    scan = Scan(divergence, side, found, numbers)
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in measures}
+    for ranks in scan.ranks(queries, wanted, leave_one_out=known is None, block_elements=block_elements):
+        for name, collected in parts.items():
+            collected.append(MEASURES[name](ranks))
+    scores = {name: np.concatenate(collected) for name, collected in parts.items()}
+    if "auc" in scores and np.isnan(scores["auc"]).all():
+        raise ValueError("y must have rows of a class with items to find and others among them, got only one kind")
+    return scores
+
+
+class Scan:
+    """Finds ranks by all divergences, computed for some queries at a time.
+
+    Items that are equally far from every query are computed once: duplicates, and on the right side all items with the
+    same tangent plane. A max-affine function without temperature has no more of these than pieces.
+
+    Parameters
+    ----------
+    divergence : BregmanDivergence
+    side : {"right", "left"}
+    points : Tensor of shape (n_items, n_features)
+    classes : ndarray of shape (n_items,), int
+    """
+
+    def __init__(self, divergence: BregmanDivergence, side: str, points: Tensor, classes: np.ndarray) -> None:
+        exact = divergence.to(torch.float64).to("cpu")
+        first, self._copies = _distinct(exact, side, points)
+        self._gallery = Gallery(exact, side, points[first], torch.as_tensor(first))
+        self._lift = Lift.from_gallery(self._gallery)
+        self._vectors = self._lift.items(self._gallery.points)  # (n_distinct, width)
+        self._classes = classes
+        self._class_of = classes[first]  # of the distinct items, -1 where their copies have several
+        self._class_of[self._copies[classes != self._class_of[self._copies]]] = -1
+
+    def ranks(
+        self, points: Tensor, classes: np.ndarray, *, leave_one_out: bool, block_elements: int
+    ) -> Iterator[TiedRanks]:
+        """Ranks of the items of the queries' classes, block by block; with `leave_one_out` query i is item i."""
+        step = max(1, block_elements // len(self._classes))
+        for start in range(0, len(points), step):
+            rows = np.arange(start, min(start + step, len(points)))
+            wanted = classes[rows, None]
+            values, hits = self.divergences(points[rows], wanted), wanted == self._classes
+            if leave_one_out:
+                values[rows - start, rows], hits[rows - start, rows] = np.inf, False
+            yield TiedRanks.from_divergences(values, hits)
+
+    def divergences(self, points: Tensor, classes: np.ndarray) -> np.ndarray:
+        """Divergences of all items from some queries, (m, n_items), those of ties equal to the last bit.
+
+        Inner products in double precision tell most items apart. Where they are too near each other for that,
+        divergences are computed pair by pair, as for a search; but not among neighbours that are all of the query's
+        class (m, 1), or all of others, for their order does not matter.
+        """
+        queries = self._lift.queries(points)
+        products = queries.vectors @ self._vectors.T
+        values = (queries.offsets[:, None] - queries.reach[:, None] * products).clamp_min_(0).numpy()
+        ordered = np.sort(values, axis=1)
+        # wide enough for the rounding of items that lie far off, and for all that `ties_with_next` may call a tie
+        near = np.diff(ordered, axis=1) <= 16 * NEAR * (queries.scale.numpy()[:, None] + ordered[:, 1:])
+        crowded = np.flatnonzero(near.any(1))
+        order = values[crowded].argsort(1)
+        relevant = np.where(
+            self._class_of < 0, 2, self._class_of == classes[crowded]
+        )  # 2 for copies of several classes
+        in_doubt = _mixed_runs(near[crowded], np.take_along_axis(relevant, order, 1))
+        query, item = crowded[np.nonzero(in_doubt)[0]], order[in_doubt]
+        values[query, item] = self._tied(queries.points, query, item)
+        if not np.isfinite(values).all():
+            raise ValueError("X and the items must have finite divergences, got values so large that they overflow")
+        return values[:, self._copies]
+
+    def _tied(self, points: Tensor, query: np.ndarray, item: np.ndarray) -> np.ndarray:
+        """Divergences of pairs, those that tie for a query with the least of their values."""
+        values, ties = self._gallery.paired(points[query], torch.as_tensor(item))
+        order = np.lexsort((values.numpy(), query))
+        values = values[order]
+        tied = ties_with_next(values, ties[order]).numpy() & (np.diff(query[order]) == 0)
+        starts = np.flatnonzero(np.append(True, ~tied)[: len(order)])
+        out = np.empty(len(order))
+        out[order] = np.repeat(values.numpy()[starts], np.diff(np.append(starts, len(order))))
+        return out
+
+
+def _mixed_runs(near: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+    """Which of ordered items (m, n) are in a run, each `near` the next (m, n - 1), of more than one kind (m, n).
+
+    Kind 2 stands for several.
+    """
+    if not kinds.size:
+        return np.zeros_like(kinds, dtype=bool)
+    begins = np.ones(kinds.shape, dtype=bool)
+    begins[:, 1:] = ~near
+    starts = np.flatnonzero(begins)
+    sizes = np.diff(np.append(starts, kinds.size))
+    least, most = (extreme.reduceat(kinds.ravel(), starts) for extreme in (np.minimum, np.maximum))
+    mixed = (sizes > 1) & ((least != most) | (most == 2))
+    return np.repeat(mixed, sizes).reshape(kinds.shape)
+
+
+def _distinct(divergence: BregmanDivergence, side: str, points: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of items that represent all others, (n_distinct,), and the place among them for each item, (n_items,)."""
+    first, place = _unique_rows(points)
+    if side == "left":
+        return first, place
+    there = points[first].double()
+    planes_first, planes_place = _unique_rows(divergence.lift_items(there, side))
+    # planes that are equal but for rounding may belong to divergences that are tiny, and known to all digits
+    same = to_numpy(divergence.paired(there, there[planes_first[planes_place]])) == 0
+    chosen = np.where(same, planes_first[planes_place], np.arange(len(there)))
+    kept, again = np.unique(chosen, return_inverse=True)
+    return first[kept], again[place]
+
+
+def _unique_rows(rows: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers of distinct rows, and the place among them of each row; they are compared byte by byte."""
+    table = np.ascontiguousarray(to_numpy(rows))
+    _, first, place = np.unique(
+        table.view(np.dtype((np.void, table.itemsize * table.shape[1])))[:, 0], return_index=True, return_inverse=True
+    )
+    return first, place
+
+
+def _points(divergence: BregmanDivergence, name: str, X: Array, *, tangent: bool) -> Tensor:
+    """Points in their own precision, single or double, in the domain of the divergence."""
+    points = arrays.points(name, X, divergence.n_features, None, torch.device("cpu")).detach()
+    divergence.generator._check_domain(name, points, tangent)
+    return points
+
+
+def _class_numbers(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """The place of each label among sorted classes, -1 where it is none of them."""
+    try:
+        places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+    except TypeError as error:
+        raise TypeError(f"y must hold labels such as those of the items, got an array where {error}") from error
+    return np.where(classes[places] == labels, places, -1)

@@ -1,0 +1,168 @@
+"""The search for alpha, and temperature with it: a coarse grid, then rounds around the best, folds side by side."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed, effective_n_jobs
+from tqdm.auto import tqdm
+
+from bregnet.selection.folds import Plan, Split, Track, scored_fits
+from bregnet.solver.admm import single_threaded_torch
+
+
+@contextmanager
+def _fair_share(caller: int, n_threads: int) -> Iterator[None]:
+    """So many threads for torch, where others compute beside; the caller's own process has its setting restored."""
+    before = torch.get_num_threads()
+    if n_threads >= before:
+        yield
+    elif os.getpid() == caller:  # a thread of it
+        with single_threaded_torch:
+            yield
+    else:
+        torch.set_num_threads(n_threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def _call(caller: int, n_threads: int, function: Callable[..., Any], arguments: tuple) -> Any:
+    with _fair_share(caller, n_threads):
+        return function(*arguments)
+
+
+def side_by_side(function: Callable[..., Any], tasks: Sequence[tuple], n_jobs: int | None) -> Iterable[Any]:
+    """`function` of each tuple of arguments, in order, on as many workers as joblib's settings give."""
+    n_workers = min(effective_n_jobs(n_jobs), len(tasks))
+    if n_workers <= 1:
+        return (function(*arguments) for arguments in tasks)
+    share = max(1, torch.get_num_threads() // n_workers)
+    calls = (delayed(_call)(os.getpid(), share, function, arguments) for arguments in tasks)
+    try:
+        parallel = Parallel(n_jobs=n_jobs, return_as="generator")
+    except ValueError:  # a backend that returns everything at once
+        parallel = Parallel(n_jobs=n_jobs)
+    return parallel(calls)
+
+
+class Row(NamedTuple):
+    """A choice of alpha and temperature, and how it scored."""
+
+    alpha: float
+    temperature: float
+    n_iter: int  # after which the mean score is best; without early stopping those of the longest fit
+    scores: np.ndarray  # of the folds
+    gap: float
+    seconds: float
+
+    @property
+    def mean(self) -> float:
+        """Over the folds."""
+        return float(self.scores.mean())
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean."""
+        return float(self.scores.std(ddof=1) / np.sqrt(len(self.scores))) if len(self.scores) > 1 else 0.0
+
+
+def rows_of(alpha: float, tracks: Sequence[Track], plan: Plan) -> list[Row]:
+    """A row for each temperature, after the number of iterations that is best for it on average over the folds."""
+    moments = sorted({iteration for track in tracks for iteration in track.iterations})
+    scores = np.stack([track.at(moments) for track in tracks])  # (folds, moments, temperatures)
+    means = scores.mean(0)
+    best = np.where(np.isnan(means), -np.inf, means).argmax(0)
+    longest = max(track.n_iter for track in tracks)
+    gap, seconds = (float(np.mean(values)) for values in zip(*[(t.gap, t.seconds) for t in tracks], strict=True))
+    return [
+        Row(alpha, temperature, moments[at] if plan.early_stopping else longest, scores[:, at, number], gap, seconds)
+        for number, (temperature, at) in enumerate(zip(plan.temperatures, best, strict=True))
+    ]
+
+
+def best_row(rows: Iterable[Row], one_standard_error: bool) -> Row:
+    """The row of the highest mean score; of equal ones that with the largest alpha, then the least temperature.
+
+    With `one_standard_error`: the best row at the largest alpha that has one within a standard error of the highest.
+    Rows whose score is not a number come last.
+    """
+
+    def merit(row: Row) -> tuple[float, float, float]:
+        return -math.inf if math.isnan(row.mean) else row.mean, row.alpha, -row.temperature
+
+    rows = list(rows)
+    best = max(rows, key=merit)
+    if one_standard_error and not math.isnan(best.mean):
+        enough = best.mean - best.standard_error
+        largest = max(row.alpha for row in rows if row.mean >= enough)
+        best = max((row for row in rows if row.alpha == largest), key=merit)
+    return best
+
+
+def between(best: float, tried: Sequence[float]) -> list[float]:
+    """Alphas half-way, in ratio, to the neighbours of the best one; beyond the last, as far as on the other side."""
+    larger = min((alpha for alpha in tried if alpha > best), default=None)
+    smaller = max((alpha for alpha in tried if alpha < best), default=None)
+    if larger is None and smaller is None:
+        return []
+    up = larger / best if larger is not None else best / smaller  # type: ignore[operator]
+    down = best / smaller if smaller is not None else up
+    found = [best * ratio**power for ratio, power in ((up, 0.5), (down, -0.5)) if ratio > 1.01]  # else it was tried
+    return [alpha for alpha in found if 0 < alpha < math.inf]
+
+
+class Search(NamedTuple):
+    """How to search.
+
+    Attributes
+    ----------
+    alphas : tuple of float
+        The coarse grid.
+    refinements : int
+        Rounds after it, each half-way between what was tried around the best.
+    one_standard_error : bool
+    n_jobs : int or None
+    verbose : int
+    """
+
+    alphas: tuple[float, ...]
+    refinements: int
+    one_standard_error: bool
+    n_jobs: int | None
+    verbose: int
+
+    def run(self, plan: Plan, splits: Sequence[Split]) -> list[Row]:
+        """Rows of all that was tried, alpha descending."""
+        rows: list[Row] = []
+        n_fits = len(splits) * len(plan.members)  # for each alpha
+        with tqdm(total=len(self.alphas) * n_fits, unit="fit", disable=not self.verbose) as bar:
+            new = sorted(set(self.alphas), reverse=True)
+            for round_ in range(self.refinements + 1):
+                bar.total = bar.n + len(new) * n_fits
+                bar.set_description(f"round {round_ + 1} of at most {self.refinements + 1}")
+                before = best_row(rows, False).mean if rows else -math.inf
+                rows += self._round(plan, splits, new, bar)
+                best = best_row(rows, False)
+                bar.set_postfix_str(f"best alpha {best.alpha:.3g}, score {best.mean:.4g}")
+                new = between(best.alpha, [row.alpha for row in rows])
+                if not new or not best.mean > plan.enough(before):
+                    break
+        return sorted(rows, key=lambda row: (-row.alpha, row.temperature))
+
+    def _round(self, plan: Plan, splits: Sequence[Split], alphas: Sequence[float], bar: tqdm) -> list[Row]:
+        paths = [[alpha] for alpha in alphas] if plan.early_stopping else [list(alphas)]
+        tasks = [(plan, split, path) for path in paths for split in splits]
+        tracks: dict[float, list[Track]] = {alpha: [] for alpha in alphas}
+        for (_, _, path), found in zip(tasks, side_by_side(scored_fits, tasks, self.n_jobs), strict=True):
+            for alpha, track in zip(path, found, strict=True):
+                tracks[alpha].append(track)
+            bar.update(len(path) * len(plan.members))
+        return [row for alpha in alphas for row in rows_of(alpha, tracks[alpha], plan)]
