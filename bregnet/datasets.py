@@ -138,8 +138,7 @@ class Fold(NamedTuple):
             scaled = (X - centre) / scale
         if not np.isfinite(scaled).all():
             raise ValueError(f"X must have finite means and deviations, got values up to {np.abs(X).max():.3g}")
-        X = scaled
-        return cls(X[~test], y[~test], X[test], y[test])
+        return cls(scaled[~test], y[~test], scaled[test], y[test])
 
 
 def load(name: str, *, data_home: str | os.PathLike[str] | None = None) -> Bunch:
@@ -444,9 +443,16 @@ def _from_openml(name: str, home: Path | None) -> Bunch:
         raise _missing(name, home, error) from error
     if found.target is None:
         raise ValueError(f"name must be that of a set with a target, got {name!r}, for which OpenML states none")
-    coded = [pair for column in found.data for pair in _coded(name, column, found.data[column])]
     frame = found.target.to_frame() if found.target.ndim == 1 else found.target
-    columns = [_openml_target(name, column, frame[column]) for column in frame]
+    for column, values in (*found.data.items(), *frame.items()):
+        gaps = values.isna().to_numpy()
+        if gaps.any():
+            raise ValueError(
+                f"name must be that of a set without missing values, got {name!r}, which at OpenML has {gaps.sum()} in"
+                f" {str(column)!r}, the first in row {gaps.argmax()}"
+            )
+    coded = [pair for column in found.data for pair in _coded(column, found.data[column])]
+    columns = [_openml_target(frame[column]) for column in frame]
     tasks = {"regression" if column.dtype.kind == "f" else "classification" for column in columns}
     if len(tasks) > 1:
         raise ValueError(
@@ -458,18 +464,16 @@ def _from_openml(name: str, home: Path | None) -> Bunch:
     return _bunch(data, target, task=tasks.pop(), test=None, source="OpenML", **names)
 
 
-def _coded(name: str, column: str, values: Any) -> list[tuple[str, np.ndarray]]:
+def _coded(column: str, values: Any) -> list[tuple[str, np.ndarray]]:
     """Names and values of the features made of a pandas column: itself, or one for each of its categories."""
-    _require_no_gaps(name, column, values)
     if values.dtype.kind in "biuf":
         return [(str(column), values.to_numpy(dtype=float))]
     words = values.astype(str).to_numpy(dtype=str)
     return [(f"{column}_{word}", (words == word).astype(float)) for word in np.unique(words)]
 
 
-def _openml_target(name: str, column: str, values: Any) -> np.ndarray:
+def _openml_target(values: Any) -> np.ndarray:
     """Numbers as floats; classes as integers, or as strings where they are no integers."""
-    _require_no_gaps(name, column, values)
     if values.dtype.kind in "iuf":
         return values.to_numpy(dtype=float)
     words = values.astype(int if values.dtype.kind == "b" else str).to_numpy().astype(str)
@@ -477,15 +481,6 @@ def _openml_target(name: str, column: str, values: Any) -> np.ndarray:
         return words.astype(np.int64)
     except ValueError:
         return words
-
-
-def _require_no_gaps(name: str, column: str, values: Any) -> None:
-    gaps = values.isna().to_numpy()
-    if gaps.any():
-        raise ValueError(
-            f"name must be that of a set without missing values, got {name!r}, which at OpenML has {gaps.sum()} in"
-            f" {str(column)!r}, the first in row {gaps.argmax()}"
-        )
 
 
 def _bunch(data: np.ndarray, target: np.ndarray, **fields: Any) -> Bunch:

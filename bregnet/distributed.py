@@ -21,6 +21,8 @@ from torch import Tensor
 class RankLostError(RuntimeError):
     """Another process of the job has ended, or cannot be reached."""
 
+    exit_code = 3  # of the command line
+
 
 class Ranks:
     """The processes that share a fit; this one alone.
@@ -50,27 +52,31 @@ class Ranks:
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all ranks; `values` may be overwritten."""
-        return values
+        return self._exchange(values, "SUM")
 
     def largest(self, values: Tensor) -> Tensor:
         """The largest of all ranks; `values` may be overwritten."""
-        return values
+        return self._exchange(values, "MAX")
 
     def smallest(self, values: Tensor) -> Tensor:
         """The least of all ranks; `values` may be overwritten."""
-        return values
+        return self._exchange(values, "MIN")
 
     def first(self, values: Tensor) -> Tensor:
         """What rank 0 has; `values` may be overwritten."""
-        return values
+        return self._exchange(values, None)
 
     def agreed(self, *numbers: float) -> tuple[float, ...]:
         """The numbers of rank 0: ranks that differ by rounding must not come to different decisions."""
-        return numbers
+        return tuple(self.first(torch.tensor(numbers, dtype=torch.float64)).tolist())
 
     def any(self, flag: bool) -> bool:
         """Whether it holds on some rank."""
-        return flag
+        return bool(self.largest(torch.tensor(float(flag))))
+
+    def _exchange(self, values: Tensor, reduction: str | None) -> Tensor:
+        """The values of all ranks, reduced; None takes those of rank 0."""
+        return values
 
     def share(self, n: int) -> slice:
         """The part of n points that is this rank's: as many as the others have, give or take one."""
@@ -91,52 +97,23 @@ class ProcessRanks(Ranks):
         self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
         self.seconds, self.n_exchanges = 0.0, 0
 
-    def sum(self, values: Tensor) -> Tensor:
-        """The sum over all ranks."""
-        return self._reduced(values, self._dist.ReduceOp.SUM)
-
-    def largest(self, values: Tensor) -> Tensor:
-        """The largest of all ranks."""
-        return self._reduced(values, self._dist.ReduceOp.MAX)
-
-    def smallest(self, values: Tensor) -> Tensor:
-        """The least of all ranks."""
-        return self._reduced(values, self._dist.ReduceOp.MIN)
-
-    def first(self, values: Tensor) -> Tensor:
-        """What rank 0 has."""
-        return self._exchange(values, lambda tensor: self._dist.broadcast(tensor, 0))
-
-    def agreed(self, *numbers: float) -> tuple[float, ...]:
-        """The numbers of rank 0."""
-        return tuple(self.first(torch.tensor(numbers, dtype=torch.float64)).tolist())
-
-    def any(self, flag: bool) -> bool:
-        """Whether it holds on some rank."""
-        return bool(self.largest(torch.tensor(float(flag))))
-
-    def _reduced(self, values: Tensor, operation) -> Tensor:  # type: ignore[no-untyped-def]
-        return self._exchange(values, lambda tensor: self._dist.all_reduce(tensor, operation))
-
-    def _exchange(self, values: Tensor, exchange) -> Tensor:  # type: ignore[no-untyped-def]
+    def _exchange(self, values: Tensor, reduction: str | None) -> Tensor:
         began = time.perf_counter()
         device = torch.device("cuda") if self._dist.get_backend() == "nccl" else torch.device("cpu")
         there = values.to(device).contiguous()
         try:
-            exchange(there)
+            if reduction is None:
+                self._dist.broadcast(there, 0)
+            else:
+                self._dist.all_reduce(there, getattr(self._dist.ReduceOp, reduction))
         except RuntimeError as error:
             raise RankLostError(
                 f"rank {self.rank} of {self.size} lost another rank: start all of them again, with the checkpoint of"
-                f" the fit to go on where it was ({_first_sentence(error)})"
+                f" the fit to go on where it was ({str(error).splitlines()[0].split('. ')[0]})"
             ) from error
         self.seconds += time.perf_counter() - began
         self.n_exchanges += 1
         return there.to(values.device)
-
-
-def _first_sentence(error: Exception) -> str:
-    """What happened, without the advice and the place in the source that follow."""
-    return str(error).splitlines()[0].split(". ")[0]
 
 
 ALONE = Ranks()

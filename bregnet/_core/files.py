@@ -86,16 +86,21 @@ def digest(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> str:
     return found.hexdigest()
 
 
+def expect_place(name: str, path: Path) -> None:
+    """Raise an error where no file can be: at a folder, a device or a pipe, or in a folder that does not exist."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{name} must be a file, got the folder {path}")
+    if not path.resolve().parent.is_dir():
+        raise FileNotFoundError(f"{name} must lie in a folder that exists, got {path}")
+    if path.exists() and not path.is_file():  # it would be replaced by a plain one
+        raise OSError(None, f"{name} must be a file, got {path}, a device or a pipe")
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary file to write to, which is renamed to `path` when it is complete, and removed on an error."""
     path = path.resolve()
-    if path.is_dir():
-        raise IsADirectoryError(f"path must be that of a file, got the folder {str(path)!r}")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
-    if path.exists() and not path.is_file():  # it would be replaced by a plain one
-        raise OSError(None, f"path must be that of a file, got {str(path)!r}, a device or a pipe")
+    expect_place("path", path)
     made = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:
         with open(made, "xb") as file:

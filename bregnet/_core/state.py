@@ -6,7 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,24 +104,12 @@ class Tensors:
         return array
 
 
-class Field(Protocol):
+@dataclass(frozen=True)
+class Field:
     """How a value is written, as plain values and tensors under its name, and how it is read and checked."""
 
-    def write(self, name: str, value: Any, tensors: Tensors) -> Any:
-        """Plain values."""
-        ...
-
-    def read(self, name: str, state: Any, tensors: Tensors) -> Any:
-        """The value; errors where the state is not what `write` gives."""
-        ...
-
-
-@dataclass(frozen=True)
-class Made:
-    """A field of two functions."""
-
-    write: Callable[[str, Any, Tensors], Any]
-    read: Callable[[str, Any, Tensors], Any]
+    write: Callable[[str, Any, Tensors], Any]  # what JSON can hold of it
+    read: Callable[[str, Any, Tensors], Any]  # the value; errors where the state is not what `write` gives
 
 
 def text(name: str, state: Any) -> str:
@@ -144,78 +133,70 @@ def mapping(name: str, state: Any) -> dict[str, Any]:
     return state
 
 
-def plain(write: Callable[[Any], Any], read: Callable[[str, Any], Any]) -> Made:
+def plain(write: Callable[[Any], Any], read: Callable[[str, Any], Any]) -> Field:
     """A field without tensors."""
-    return Made(lambda name, value, tensors: write(value), lambda name, state, tensors: read(name, state))
+    return Field(lambda name, value, tensors: write(value), lambda name, state, tensors: read(name, state))
 
 
-def whole(least: int) -> Made:
+def whole(least: int) -> Field:
     """A field of whole numbers from `least`."""
     return plain(int, lambda name, state: check.integer_at_least(name, state, least))
 
 
-@dataclass(frozen=True)
-class Real:
-    """A number; those that are not finite are text in JSON."""
+def real(*, finite: bool = False) -> Field:
+    """A field of numbers."""
+    return plain(write_number, partial(read_number, finite=finite))
 
-    finite: bool = False
 
-    def write(self, name: str, value: float, tensors: Tensors) -> float | str:
-        """The number, or text."""
-        return float(value) if math.isfinite(value) else str(float(value))
+def write_number(value: float) -> float | str:
+    """A number; JSON has no words for those that are not finite."""
+    return float(value) if math.isfinite(value) else str(float(value))
 
-    def read(self, name: str, state: Any, tensors: Tensors) -> float:
-        """The number."""
-        if state in ("inf", "-inf", "nan") and not self.finite:
-            return float(state)
-        if isinstance(state, bool) or not isinstance(state, int | float) or not math.isfinite(state):
-            raise ValueError(f"{name} must be a {'finite ' if self.finite else ''}number, got {state!r}")
+
+def read_number(name: str, state: Any, *, finite: bool = False) -> float:
+    """What `write_number` was given."""
+    if state in ("inf", "-inf", "nan") and not finite:
         return float(state)
+    if isinstance(state, bool) or not isinstance(state, int | float) or not math.isfinite(state):
+        raise ValueError(f"{name} must be a {'finite ' if finite else ''}number, got {state!r}")
+    return float(state)
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """An array of finite numbers."""
-
-    ndim: int = 1
-    kinds: str = "f"
-
-    def write(self, name: str, value: Any, tensors: Tensors) -> str:
-        """The word "array"."""
-        tensors.put_array(name, value)
-        return "array"
-
-    def read(self, name: str, state: Any, tensors: Tensors) -> np.ndarray:
-        """The array."""
-        return tensors.array(name, ndim=self.ndim, kinds=self.kinds)
+def numbers(ndim: int = 1, kinds: str = "f") -> Field:
+    """A field of arrays of finite numbers."""
+    return Field(_write_array, lambda name, state, tensors: tensors.array(name, ndim=ndim, kinds=kinds))
 
 
-class Labels:
-    """Class labels: numbers or text."""
+def _write_array(name: str, value: Any, tensors: Tensors) -> str:
+    tensors.put_array(name, value)
+    return "array"
 
-    def write(self, name: str, value: np.ndarray, tensors: Tensors) -> Any:
-        """The word "array", or the texts."""
-        if value.dtype.kind in "biuf":
-            return Numbers().write(name, value, tensors)
-        labels = value.tolist()
-        if not all(isinstance(each, str) for each in labels):
-            raise TypeError(f"labels must be numbers or text to be saved, got dtype {value.dtype}")
-        if value.dtype.kind != "O":
-            self._expect_alike(name, labels)
-        return {"text": labels, "object": value.dtype.kind == "O"}
 
-    def read(self, name: str, state: Any, tensors: Tensors) -> np.ndarray:
-        """The labels."""
-        if state == "array":
-            return tensors.array(name, kinds="biuf")
-        labels = texts(name, mapping(name, state)["text"])
-        if check.boolean("object", state["object"]):
-            return np.array(labels, dtype=object)
-        self._expect_alike(name, labels)
-        return np.array(labels, dtype=str)
+def write_labels(name: str, value: np.ndarray, tensors: Tensors) -> Any:
+    """Class labels: the word "array" for numbers, or the texts."""
+    if value.dtype.kind in "biuf":
+        return _write_array(name, value, tensors)
+    labels = value.tolist()
+    if not all(isinstance(each, str) for each in labels):
+        raise TypeError(f"labels must be numbers or text to be saved, got dtype {value.dtype}")
+    if value.dtype.kind != "O":
+        _expect_alike(name, labels)
+    return {"text": labels, "object": value.dtype.kind == "O"}
 
-    def _expect_alike(self, name: str, labels: list[str]) -> None:
-        """Raise an error for a few long labels among many: an array has as many bytes for each as for the longest."""
-        longest, count = max(map(len, labels), default=0), len(labels)
-        if 4 * longest * count > SMALL + MOST_COPIES * sum(map(len, labels)):
-            raise ValueError(f"{name} must have labels of about one length, got {count}, of up to {longest} letters")
+
+def read_labels(name: str, state: Any, tensors: Tensors) -> np.ndarray:
+    """What `write_labels` was given."""
+    if state == "array":
+        return tensors.array(name, kinds="biuf")
+    labels = texts(name, mapping(name, state)["text"])
+    if check.boolean("object", state["object"]):
+        return np.array(labels, dtype=object)
+    _expect_alike(name, labels)
+    return np.array(labels, dtype=str)
+
+
+def _expect_alike(name: str, labels: list[str]) -> None:
+    """Raise an error for a few long labels among many: an array has as much room for each as for the longest."""
+    longest, count = max(map(len, labels), default=0), len(labels)
+    if 4 * longest * count > SMALL + MOST_COPIES * sum(map(len, labels)):
+        raise ValueError(f"{name} must have labels of about one length, got {count}, of up to {longest} letters")

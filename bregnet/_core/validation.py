@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import sys
 from collections.abc import Callable
@@ -24,21 +25,20 @@ Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 def positive(name: str, value: Any) -> float:
     """A positive finite number."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    number = float(value)
-    if not (number > 0 and math.isfinite(number)):
-        raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    return number
+    return _finite(name, value, operator.gt, "positive")
 
 
 def at_least_zero(name: str, value: Any) -> float:
     """A finite number that is not negative."""
+    return _finite(name, value, operator.ge, "at least 0")
+
+
+def _finite(name: str, value: Any, compare: Callable[[float, float], bool], accepted: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
     number = float(value)
-    if not (number >= 0 and math.isfinite(number)):
-        raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
+    if not (compare(number, 0) and math.isfinite(number)):
+        raise ValueError(f"{name} must be {accepted} and finite, got {value!r}")
     return number
 
 
@@ -266,16 +266,16 @@ def monotone_signs(value: Any, n_features: int) -> np.ndarray | None:
     return signs if signs.any() else None
 
 
-def sample_weights(given: Any, n_samples: int) -> np.ndarray | None:
+def sample_weights(given: Any, n_samples: int, name: str = "sample_weight") -> np.ndarray | None:
     """Weights of the rows of X, checked, in double precision."""
     if given is None:
         return None
-    weights = arrays.to_torch("sample_weight", to_numpy(given, "sample_weight")).double().numpy()
+    weights = arrays.to_torch(name, to_numpy(given, name)).double().numpy()
     if weights.ndim == 0:
         weights = np.full(n_samples, weights)
     if weights.shape != (n_samples,):
-        raise ValueError(f"sample_weight must have shape ({n_samples},), got {weights.shape}")
+        raise ValueError(f"{name} must have shape ({n_samples},), got {weights.shape}")
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
         found = f"{weights.min():g} to {weights.max():g}"
-        raise ValueError(f"sample_weight must be finite, at least 0 and not all zero, got from {found}")
+        raise ValueError(f"{name} must be finite, at least 0 and not all zero, got from {found}")
     return weights

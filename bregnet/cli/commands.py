@@ -5,6 +5,8 @@ This module imports click and nothing heavy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import update_wrapper
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,19 +16,27 @@ import click
 from bregnet.cli import options
 
 
-def _run(command: str, given: dict[str, Any]) -> None:
-    """Run a command with its options; those that choose columns become a `Columns`."""
-    if "features" in given:
-        from bregnet.cli.data import Columns
+def _command(*examples: str) -> Callable[[Callable[[], None]], click.Command]:
+    """A command with examples in its help; the options that choose columns go together to its `run`."""
 
-        given["columns"] = Columns(given.pop("features"), given.pop("drop"))
-    import_module(f"bregnet.cli.{command}").run(**given)
+    def declared(about: Callable[[], None]) -> click.Command:
+        def work(**given: Any) -> None:
+            if "features" in given:
+                from bregnet.cli.data import Columns
+
+                given["columns"] = Columns(given.pop("features"), given.pop("drop"))
+            import_module(f"bregnet.cli.{about.__name__}").run(**given)
+
+        epilog = "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])
+        return click.command(about.__name__, epilog=epilog)(update_wrapper(work, about))
+
+    return declared
 
 
-@click.command(
-    epilog=options.examples(
-        "bregnet demo", "bregnet demo --data wine --report wine.html", "bregnet demo --json --quiet"
-    )
+@_command(
+    "bregnet demo",
+    "bregnet demo --data wine --report wine.html",
+    "bregnet demo --json --quiet",
 )
 @click.option(
     "--data",
@@ -47,23 +57,20 @@ def _run(command: str, given: dict[str, Any]) -> None:
 @options.seed
 @options.as_json
 @options.quiet
-def demo(**given: Any) -> None:
+def demo() -> None:
     """Learn a divergence and compare it with Euclid and NCA.
 
     Seven tenths of the rows are for learning. The others are classified, used as queries against them, and clustered.
     All settings are the same for all sets: nothing is chosen by the rows that are scored.
     """
-    _run("demo", given)
 
 
-@click.command(
-    epilog=options.examples(
-        "bregnet fit flowers.csv --target species -o model",
-        "bregnet fit flowers.csv --target species --drop notes -o model --holdout 0.2 --report flowers.html",
-        "bregnet fit rows.parquet --pairs pairs.csv -o model       # columns i, j, similar",
-        "bregnet fit houses.csv --target price --cv 5 -o model     # chooses alpha",
-        "torchrun --nproc-per-node 2 -m bregnet fit X.npy --target y.npy -o model --checkpoint state --resume",
-    )
+@_command(
+    "bregnet fit flowers.csv --target species -o model",
+    "bregnet fit flowers.csv --target species --drop notes -o model --holdout 0.2 --report flowers.html",
+    "bregnet fit rows.parquet --pairs pairs.csv -o model       # columns i, j, similar",
+    "bregnet fit houses.csv --target price --cv 5 -o model     # chooses alpha",
+    "torchrun --nproc-per-node 2 -m bregnet fit X.npy --target y.npy -o model --checkpoint state --resume",
 )
 @options.data
 @options.target
@@ -82,7 +89,7 @@ def demo(**given: Any) -> None:
 @click.option("--cv", type=click.IntRange(min=2), help="The same, with this number of folds (5).")
 @click.option("--jobs", type=int, help="Fits of the cross-validation at the same time; -1 is one for each core.")
 @click.option(
-    "--n-pieces", type=options.Pieces(), metavar="N|auto|all", help="Affine pieces; all is one for every row."
+    "--n-pieces", callback=options.pieces, metavar="N|auto|all", help="Affine pieces; all is one for every row."
 )
 @click.option("--temperature", type=click.FloatRange(min=0), help="Smoothing of the learned function.")
 @click.option("--tol", type=options.POSITIVE, help="Certified gap at which the fit stops.")
@@ -100,7 +107,7 @@ def demo(**given: Any) -> None:
 @click.option("--resume", is_flag=True, help="Go on from the state in the checkpoint's folder, if there is one.")
 @options.seed
 @options.quiet
-def fit(**given: Any) -> None:
+def fit() -> None:
     """Fit a model to DATA and write it to a file.
 
     DATA is a table (.csv, .parquet), an .npz archive with arrays X and y, or an .npy matrix, which is memory-mapped,
@@ -109,15 +116,12 @@ def fit(**given: Any) -> None:
 
     A report is about the held-out rows, or without --holdout about those of the fit.
     """
-    _run("fit", given)
 
 
-@click.command(
-    epilog=options.examples(
-        "bregnet evaluate model new-flowers.csv --target species",
-        "bregnet evaluate model new-flowers.csv --target species --known flowers.csv --json",
-        "bregnet evaluate prices new-houses.csv --target price --report prices.html",
-    )
+@_command(
+    "bregnet evaluate model new-flowers.csv --target species",
+    "bregnet evaluate model new-flowers.csv --target species --known flowers.csv --json",
+    "bregnet evaluate prices new-houses.csv --target price --report prices.html",
 )
 @options.model
 @options.data
@@ -131,7 +135,7 @@ def fit(**given: Any) -> None:
 @options.as_json
 @options.report
 @options.quiet
-def evaluate(**given: Any) -> None:
+def evaluate() -> None:
     """Score a MODEL on the rows of DATA.
 
     A divergence is compared with Euclid (of features with unit variance): by the accuracy of nearest neighbors; by mean
@@ -139,15 +143,12 @@ def evaluate(**given: Any) -> None:
     others, or against the rows of --known; and by k-means with as many clusters as classes: normalized mutual
     information, adjusted Rand index and purity. A regression is scored by R^2 and mean errors.
     """
-    _run("evaluate", given)
 
 
-@click.command(
-    epilog=options.examples(
-        "bregnet search model flowers.csv -k 5 -o neighbors.csv            # the nearest other rows of each row",
-        "bregnet search model flowers.csv --queries new.csv --id name      # names in place of row numbers",
-        "bregnet search index --queries new.npy --format jsonl | head      # a folder that BregmanIndex.save wrote",
-    )
+@_command(
+    "bregnet search model flowers.csv -k 5 -o neighbors.csv            # the nearest other rows of each row",
+    "bregnet search model flowers.csv --queries new.csv --id name      # names in place of row numbers",
+    "bregnet search index --queries new.npy --format jsonl | head      # a folder that BregmanIndex.save wrote",
 )
 @options.model
 @click.argument("items", type=options.PATH, required=False)
@@ -159,21 +160,18 @@ def evaluate(**given: Any) -> None:
 @click.option("-o", "--output", type=options.PATH, metavar="OUT", help="A file; by default the standard output.")
 @options.columns
 @options.quiet
-def search(**given: Any) -> None:
+def search() -> None:
     """Find the nearest ITEMS by the divergence of a MODEL.
 
     The output has a line for each neighbor: query, rank, id and divergence. MODEL is anything that has a divergence;
     one that has items of its own (a saved index, a nearest-neighbor estimator) searches these if no ITEMS are given.
     Without --queries every item is a query against all others. Rows are numbered from 0.
     """
-    _run("search", given)
 
 
-@click.command(
-    epilog=options.examples(
-        "bregnet cluster model new-flowers.csv -k 3 -o clusters.csv",
-        "bregnet cluster model new-flowers.csv -k 3 --target species --save clusters.bregnet",
-    )
+@_command(
+    "bregnet cluster model new-flowers.csv -k 3 -o clusters.csv",
+    "bregnet cluster model new-flowers.csv -k 3 --target species --save clusters.bregnet",
 )
 @options.model
 @options.data
@@ -186,21 +184,18 @@ def search(**given: Any) -> None:
 @options.columns
 @options.seed
 @options.quiet
-def cluster(**given: Any) -> None:
+def cluster() -> None:
     """Cluster the rows of DATA by the divergence of a MODEL.
 
     The output has a line for each row, with the number of its cluster, by k-means under the divergence. The sizes of
     the clusters, and their agreement with a --target, go to the standard error.
     """
-    _run("cluster", given)
 
 
-@click.command(
-    epilog=options.examples(
-        "bregnet predict prices new-houses.csv -o predictions.csv",
-        "bregnet predict prices - < new-houses.csv > predictions.csv",
-        "bregnet predict prices X.npy -o predictions.npy",
-    )
+@_command(
+    "bregnet predict prices new-houses.csv -o predictions.csv",
+    "bregnet predict prices - < new-houses.csv > predictions.csv",
+    "bregnet predict prices X.npy -o predictions.npy",
 )
 @options.model
 @options.data
@@ -209,18 +204,16 @@ def cluster(**given: Any) -> None:
 )
 @options.columns
 @options.quiet
-def predict(**given: Any) -> None:
+def predict() -> None:
     """Predict the rows of DATA with a regression MODEL, a classifier or clusters.
 
     The columns of a table are found by the names the model was fitted with; others are left out. DATA may be "-", for a
     CSV table on the standard input.
     """
-    _run("predict", given)
 
 
-@click.command(epilog=options.examples("bregnet info model", "bregnet info model --json"))
+@_command("bregnet info model", "bregnet info model --json")
 @options.model
 @options.as_json
-def info(**given: Any) -> None:
+def info() -> None:
     """Say what a MODEL file, or the folder of an index, holds."""
-    _run("info", given)

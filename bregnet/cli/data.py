@@ -45,11 +45,6 @@ class Data:
         """Whether the target is a column of floating-point numbers."""
         return self.y is not None and self.y.dtype.kind == "f"
 
-    @property
-    def feature_names(self) -> list[str] | None:
-        """Names of the features, where they have some."""
-        return None if isinstance(self.X, np.ndarray) else list(self.X.columns)
-
     def part(self, rows: np.ndarray) -> Data:
         """Some of the rows."""
         X = self.X[rows] if isinstance(self.X, np.ndarray) else self.X.iloc[rows]
@@ -106,12 +101,17 @@ def read_rows(
     if kind not in TABLES:
         if columns:
             raise click.UsageError(f"--features and --drop are for tables, got {path.name}")
-        found = {name: _beside(path, kind, name) for name in others}
-        X = _matrix(path, _member(path, "X") if kind == ".npz" else _mapped(path))
+        strange = [name for name in others if kind == ".npy" and Path(name).suffix != ".npy"]
+        if strange:
+            raise click.UsageError(f"--target and --id must be .npy files beside {path.name}, got {strange[0]!r}")
+        found = {name: _array(path, name) if kind == ".npz" else _array(Path(name)) for name in others}
+        X: Any = _array(path, "X" if kind == ".npz" else None, ndim=2)
     else:
         table = _table(path, kind, others)
         found = {name: _column(path, table, name) for name in others}
-        _refuse_target(columns, others)
+        both = [name for name in columns.features or () if name in others]
+        if both:
+            raise click.UsageError(f"--features must not name the target or the ids, got {_listed(both)}")
         rest = table.drop(columns=list(found))
         X = _numbers(path, columns.chosen_from(path, rest) if names is None else _named(path, table, names))
     for name, values in found.items():
@@ -138,25 +138,22 @@ def _whole_columns(path: Path, names: tuple[str, ...]) -> np.ndarray:
     """Columns of whole numbers: those of these names, or all of a matrix."""
     kind = _kind(path)
     if kind == ".npy":
-        values = _matrix(path, _mapped(path))
+        values = _array(path, ndim=2)
         if values.shape[1] != len(names):
             raise ValueError(f"{path} must have the columns {', '.join(names)}, got shape {values.shape}")
         parts = list(values.T)
     elif kind == ".npz":
-        parts = [_vector(path, _member(path, name)) for name in names]
+        parts = [_array(path, name) for name in names]
     else:
         table = _table(path, kind, ())
         parts = [_column(path, table, name) for name in names]
     for name, part in zip(names, parts, strict=True):
-        if part.dtype.kind not in "biuf" or not (np.isfinite(part) & (part == np.floor(part))).all():
-            raise ValueError(f"{path}: {name!r} must hold whole numbers, got {_first_broken(part)!r}")
+        broken = part
+        if part.dtype.kind in "biuf":
+            broken = part[~np.isfinite(part) | (part != np.floor(part))]
+        if len(broken):
+            raise ValueError(f"{path}: {name!r} must hold whole numbers, got {broken.tolist()[0]!r}")
     return np.column_stack([np.asarray(part).astype(np.int64) for part in parts])
-
-
-def _first_broken(values: np.ndarray) -> Any:
-    if values.dtype.kind not in "biuf":
-        return str(values[0])
-    return float(values[~np.isfinite(values) | (values != np.floor(values))][0])
 
 
 def _kind(path: Path) -> str:
@@ -221,12 +218,6 @@ def _keep_words(table: Any, source: Any, labels: list[str]) -> None:
             table[name] = text.where(text != "")
 
 
-def _refuse_target(columns: Columns, others: Sequence[str]) -> None:
-    both = [name for name in columns.features or () if name in others]
-    if both:
-        raise click.UsageError(f"--features must not name the target or the ids, got {_listed(both)}")
-
-
 def _check_columns(path: Path, table: Any, names: Sequence[str]) -> None:
     missing = [name for name in names if name not in table.columns]
     if missing:
@@ -272,46 +263,21 @@ def _gaps(column: Any) -> str:
     return f"none in {int(missing.sum())} of them, the first of which is row {int(missing.argmax()) + 1}"
 
 
-def _beside(path: Path, kind: str, name: str) -> np.ndarray:
-    """A vector of an archive, or in another file beside a matrix."""
-    if kind == ".npz":
-        return _vector(path, _member(path, name))
-    if Path(name).suffix != ".npy":
-        raise click.UsageError(f"--target and --id must be .npy files beside {path.name}, got {name!r}")
-    return _vector(Path(name), _mapped(Path(name)))
-
-
-def _member(path: Path, name: str) -> np.ndarray:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            if name not in archive.files:
-                raise KeyError(f"{path} must hold an array {name!r}, got {_listed(archive.files)}")
-            return archive[name]
-    except KeyError as error:
-        raise ValueError(error.args[0]) from error
-    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is damaged, or does not hold plain arrays: {error}") from error
-
-
-def _mapped(path: Path) -> np.ndarray:
-    """A memory-mapped array."""
+def _array(path: Path, name: str | None = None, *, ndim: int = 1) -> np.ndarray:
+    """An array of an archive, or that of an .npy file, in which it stays."""
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is damaged, or does not hold a plain array: {error}") from error
-
-
-def _matrix(path: Path, array: np.ndarray) -> np.ndarray:
-    if array.ndim != 2 or array.dtype.kind not in "biuf":
-        raise ValueError(f"{path}: X must be a matrix of numbers, got shape {array.shape} and dtype {array.dtype}")
-    return array
-
-
-def _vector(path: Path, array: np.ndarray) -> np.ndarray:
-    if array.ndim != 1:
-        raise ValueError(f"{path}: the target must have one dimension, got shape {array.shape}")
+        held: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = held if name is None else held.get(name)
+    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        what = "a plain array" if name is None else "plain arrays"
+        raise ValueError(f"{path} is damaged, or does not hold {what}: {error}") from error
+    if array is None:
+        raise ValueError(f"{path} must hold an array {name!r}, got {_listed(held.files)}")
+    if array.ndim != ndim or (ndim == 2 and array.dtype.kind not in "biuf"):
+        wanted = "X must be a matrix of numbers" if ndim == 2 else "the target must have one dimension"
+        raise ValueError(f"{path}: {wanted}, got shape {array.shape} and dtype {array.dtype}")
     return array
 
 

@@ -37,7 +37,9 @@ def run(name: str, report: Path, *, seed: int, as_json: bool, quiet: bool) -> No
     size = f"{len(known.X) + len(new.X)} rows, {new.X.shape[1]} features, {len(class_names)} classes"
     tell(f"{name}: {size}; {len(known.X)} to learn from, {len(new.X)} held out", quiet=quiet)
     with _one_thread(), warnings_as_lines():
-        linear, model = _linear(known, seed), _learned(known, seed, quiet=quiet)
+        linear = _linear(known, seed)
+        model = PBDL(**SETTINGS, random_state=seed, verbose=int(shows_progress(quiet=quiet)))
+        model.fit(known.X, known.y).set_params(verbose=0)
         compared = {"NCA": linear, "PBDL": model.divergence_}
         scores = divergence_scores(compared, new, known, k=5, seed=seed)
     measures = ("accuracy", "map", "nmi", "purity")
@@ -78,11 +80,6 @@ def _linear(known: Data, seed: int) -> BregmanDivergence:
     return BregmanDivergence(Quadratic(components.T @ components))
 
 
-def _learned(known: Data, seed: int, *, quiet: bool) -> PBDL:
-    model = PBDL(**SETTINGS, random_state=seed, verbose=int(shows_progress(quiet=quiet)))
-    return model.fit(known.X, known.y).set_params(verbose=0)
-
-
 def conclusion(shown: Mapping[str, Mapping[str, float]], n_rows: int) -> str:
     """In which measures the learned divergence is ahead, level or behind."""
     ways: dict[str, list[str]] = {"ahead": [], "level": [], "behind": []}
@@ -99,10 +96,8 @@ def conclusion(shown: Mapping[str, Mapping[str, float]], n_rows: int) -> str:
 
 def _farewell(report: Path, seconds: float) -> str:
     program = "bregnet" if Path(sys.argv[0]).name == "bregnet" else "python -m bregnet"
-    return "\n".join(
-        [
-            f"The report is {shlex.quote(str(report.resolve()))} ({seconds:.0f} seconds in all). On your own table:",
-            f"  {program} fit table.csv --target COLUMN -o model --holdout 0.2 --report fit.html",
-            f"  {program} search model table.csv -k 5",
-        ]
+    return (
+        f"The report is {shlex.quote(str(report.resolve()))} ({seconds:.0f} seconds in all). On your own table:\n"
+        f"  {program} fit table.csv --target COLUMN -o model --holdout 0.2 --report fit.html\n"
+        f"  {program} search model table.csv -k 5"
     )

@@ -37,18 +37,12 @@ class Commands(click.Group):
             if ctx.params["debug"]:
                 raise
             _say(_one_line(error))
-            ctx.exit(3 if _is_lost_rank(error) else 1)
+            ctx.exit(getattr(error, "exit_code", 1))
 
 
 def _say(what: str) -> None:
     rank = os.environ.get("RANK", "0")  # where several processes work together
     click.echo(f"{'error' if rank == '0' else f'error (rank {rank})'}: {what}", err=True)
-
-
-def _is_lost_rank(error: Exception) -> bool:
-    from bregnet.distributed import RankLostError
-
-    return isinstance(error, RankLostError)
 
 
 def _one_line(error: Exception) -> str:
@@ -58,6 +52,6 @@ def _one_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     said = lines[0].rstrip() if lines else type(error).__name__
     for_users = (OSError, ValueError, TypeError, MemoryError, ModuleNotFoundError)
-    if isinstance(error, for_users) or _is_lost_rank(error):
+    if isinstance(error, for_users) or hasattr(error, "exit_code"):
         return said
     return f"{type(error).__name__}: {said} (bregnet --debug shows where)"

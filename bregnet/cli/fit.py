@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
 import numpy as np
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
-from bregnet.cli.data import Columns, Data, needed_target, read_pairs, read_rows, read_triplets
+from bregnet.cli.data import Data, needed_target, read_pairs, read_rows, read_triplets
 from bregnet.cli.options import STANDARD
 from bregnet.cli.output import check_outputs, shows_progress, table, tell, warnings_as_lines, write_report
 from bregnet.cli.scores import divergence_scores, headed, regression_scores, warn_of_nothing
@@ -21,39 +21,6 @@ from bregnet.selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
 from bregnet.solver.checkpoints import Checkpoint
 
 
-@dataclass(frozen=True)
-class Job:
-    """The options of the command.
-
-    Attributes
-    ----------
-    folds : int or None
-        Of a search for alpha.
-    parameters : dict
-        Those of the estimator that were given.
-    """
-
-    data: Path
-    output: Path
-    columns: Columns
-    target: str | None
-    pairs: Path | None
-    triplets: Path | None
-    learner: str | None
-    folds: int | None
-    jobs: int | None
-    holdout: float | None
-    report: Path | None
-    seed: int
-    quiet: bool
-    parameters: dict[str, Any]
-
-    @property
-    def supervision(self) -> Path | None:
-        """The file of pairs or triplets."""
-        return self.pairs or self.triplets
-
-
 def run(*, search_alpha: bool, cv: int | None, checkpoint: Path | None, resume: bool, **given: Any) -> None:
     """Fit, write the model and print the result."""
     _check_usage({"search_alpha": search_alpha, "cv": cv, "checkpoint": checkpoint, **given}, resume)
@@ -61,7 +28,7 @@ def run(*, search_alpha: bool, cv: int | None, checkpoint: Path | None, resume: 
     parameters = {name: value for name in own if (value := given.pop(name)) is not None}
     if checkpoint is not None:
         parameters["checkpoint"] = Checkpoint(checkpoint, resume=resume)
-    _fit_and_write(Job(**given, folds=cv or (5 if search_alpha else None), parameters=parameters))
+    _fit_and_write(SimpleNamespace(**given, folds=cv or (5 if search_alpha else None), parameters=parameters))
 
 
 def _check_usage(given: dict[str, Any], resume: bool) -> None:
@@ -89,7 +56,8 @@ def _all(names: list[str]) -> str:
     return " and ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
-def _fit_and_write(job: Job) -> None:
+def _fit_and_write(job: Any) -> None:
+    """`job` has the options of the command; `folds` are of a search for alpha, `parameters` those of the estimator."""
     with joined() as ranks:
         is_first = ranks.rank == 0
         quiet = job.quiet or not is_first
@@ -99,7 +67,8 @@ def _fit_and_write(job: Job) -> None:
             check_outputs(job.output, report=job.report)
         read = _read(job)
         name = job.learner or ("dc" if read.is_float else "pbdl")
-        _check_target(name, read)
+        if name != "pbdl" and np.asarray(read.y).dtype.kind not in "biuf":
+            raise ValueError(f"the learner {name} needs a target of numbers, but {read.target!r} holds labels")
         model = _unfitted(name, job, verbose=int(shows_progress(quiet=quiet)))
         tell(_intention(model, job, read), quiet=quiet)
         fitted_to, held_out = _parts(name, job, read)
@@ -111,7 +80,12 @@ def _fit_and_write(job: Job) -> None:
             return
         save(model.set_params(verbose=0), job.output)
         if not quiet:
-            _print_result(model)
+            result = model.result_
+            if hasattr(model, "best_score_"):
+                score = f"score {model.best_score_:.4g} in {model.n_splits_} folds"
+                click.echo(f"chosen: alpha {model.alpha_:.4g}, temperature {model.temperature_:.4g} ({score})")
+            click.echo(result.status)
+            click.echo(f"objective {result.objective:.6g}, gap {result.gap:.3g}, {result.seconds:.1f} seconds")
         tell(f"written to {job.output}", quiet=quiet)
         if held_out is not None:
             with warnings_as_lines():
@@ -121,15 +95,16 @@ def _fit_and_write(job: Job) -> None:
             _report(model, fitted_to, held_out, job)
 
 
-def _read(job: Job) -> Data:
-    if job.supervision is None:
+def _read(job: Any) -> Data:
+    supervision = job.pairs or job.triplets
+    if supervision is None:
         return read_rows(job.data, columns=job.columns, target=needed_target(job.data, job.target))
-    if job.supervision == job.data == STANDARD:
+    if supervision == job.data == STANDARD:
         raise click.UsageError("DATA and its pairs or triplets must not both be the standard input")
     return read_rows(job.data, columns=job.columns)
 
 
-def _unfitted(name: str, job: Job, *, verbose: int) -> Any:
+def _unfitted(name: str, job: Any, *, verbose: int) -> Any:
     """The estimator with the given options."""
     given = dict(job.parameters)
     if name != "pbdl" and "balanced" in given:
@@ -147,16 +122,11 @@ def _unfitted(name: str, job: Job, *, verbose: int) -> Any:
     return search(**given, cv=folds, n_jobs=job.jobs, random_state=job.seed, verbose=verbose)
 
 
-def _check_target(name: str, data: Data) -> None:
-    if name != "pbdl" and np.asarray(data.y).dtype.kind not in "biuf":
-        raise ValueError(f"the learner {name} needs a target of numbers, but {data.target!r} holds labels")
-
-
-def _intention(model: Any, job: Job, data: Data) -> str:
+def _intention(model: Any, job: Any, data: Data) -> str:
     rows, features = data.X.shape
     what = f"fitting {type(model).__name__} to {job.data}: {rows} rows, {features} features"
     if data.y is None:
-        return f"{what}, {'pairs' if job.pairs is not None else 'triplets'} of {job.supervision}"
+        return f"{what}, {f'pairs of {job.pairs}' if job.pairs else f'triplets of {job.triplets}'}"
     if isinstance(model, PBDL | PBDLCV):
         what += f", {len(np.unique(np.asarray(data.y)))} classes"
     why, other = ("floating-point numbers", "pbdl") if data.is_float else ("labels", "dc")
@@ -164,7 +134,7 @@ def _intention(model: Any, job: Job, data: Data) -> str:
     return f"{what} (the target {data.target!r} holds {why}{way_out})" if job.learner is None else what
 
 
-def _parts(name: str, job: Job, read: Data) -> tuple[Data, Data | None]:
+def _parts(name: str, job: Any, read: Data) -> tuple[Data, Data | None]:
     """Rows to fit, and held-out rows."""
     if job.holdout is None:
         return read, None
@@ -174,7 +144,7 @@ def _parts(name: str, job: Job, read: Data) -> tuple[Data, Data | None]:
     return read.part(np.sort(inside)), read.part(np.sort(out))
 
 
-def _fit(model: Any, read: Data, job: Job) -> None:
+def _fit(model: Any, read: Data, job: Any) -> None:
     if job.pairs is not None:
         model.fit_pairs(read.X, *read_pairs(job.pairs))
     elif job.triplets is not None:
@@ -183,16 +153,7 @@ def _fit(model: Any, read: Data, job: Job) -> None:
         model.fit(read.X, read.y)
 
 
-def _print_result(model: Any) -> None:
-    result = model.result_
-    if hasattr(model, "best_score_"):
-        score = f"score {model.best_score_:.4g} in {model.n_splits_} folds"
-        click.echo(f"chosen: alpha {model.alpha_:.4g}, temperature {model.temperature_:.4g} ({score})")
-    click.echo(result.status)
-    click.echo(f"objective {result.objective:.6g}, gap {result.gap:.3g}, {result.seconds:.1f} seconds")
-
-
-def _held_out_scores(name: str, model: Any, known: Data, new: Data, job: Job) -> str:
+def _held_out_scores(name: str, model: Any, known: Data, new: Data, job: Any) -> str:
     head = f"{len(new.X)} held out"
     if name != "pbdl":
         return table({type(model).__name__: headed(regression_scores(model, new))}, head)
@@ -200,12 +161,9 @@ def _held_out_scores(name: str, model: Any, known: Data, new: Data, job: Job) ->
     return table({row: headed(scores, 5) for row, scores in found.items()}, head)
 
 
-def _report(model: Any, known: Data, new: Data | None, job: Job) -> None:
-    assert job.report is not None
+def _report(model: Any, known: Data, new: Data | None, job: Any) -> None:
+    rows = "the rows it was fitted to," if new is None else "held-out rows of"
+    title = f"{type(model).__name__} on {rows} {job.data.name}"
+    write_report(job.report, model, new or known, known if new else None, title=title, quiet=job.quiet)
     if new is None:
-        seen = f"{type(model).__name__} on the rows it was fitted to, {job.data.name}"
-        write_report(job.report, model, known, None, title=seen, quiet=job.quiet)
         tell("the report shows the rows of the fit; --holdout 0.2 would show new ones", quiet=job.quiet)
-    else:
-        title = f"{type(model).__name__} on held-out rows of {job.data.name}"
-        write_report(job.report, model, new, known, title=title, quiet=job.quiet)

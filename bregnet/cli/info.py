@@ -13,7 +13,7 @@ import numpy as np
 from bregnet._core.version import __version__
 from bregnet.cli.models import Model
 from bregnet.cli.output import write_json
-from bregnet.plotting._fits import held_fits
+from bregnet.plotting._fits import fit_with_result
 from bregnet.reporting.numbers import piece_counts
 
 
@@ -31,7 +31,7 @@ def run(path: Path, *, as_json: bool) -> None:
 def _described(model: Model) -> dict[str, Any]:
     obj, divergence = model.holds, model.divergence
     function = getattr(obj, "function_", obj) if divergence is None else divergence.generator
-    fit = next((each for each in held_fits(obj) if hasattr(each, "result_")), None)
+    fit = fit_with_result(obj)
     classes = getattr(obj, "classes_", None)
     fitted = ("threshold", "temperature", "n_neighbors", "n_clusters", "n_components", "side")
     packages = ("torch", "numpy", "scikit-learn", "safetensors", "faiss-cpu")

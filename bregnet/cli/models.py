@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 from sklearn.base import BaseEstimator, is_regressor
 
 from bregnet.cli.data import Columns, Data, read_rows
@@ -86,11 +85,8 @@ class Model:
         counts = (getattr(each, name, None) for each in holders for name in ("n_features_in_", "n_features"))
         return next((count for count in counts if count is not None), None)
 
-    def rows(
-        self, path: Path, columns: Columns | None = None, *, target: str | None = None, names: str | None = None
-    ) -> Data:
+    def rows(self, path: Path, columns: Columns, *, target: str | None = None, names: str | None = None) -> Data:
         """Rows of a file for this model: the columns it was fitted to, or those that are chosen."""
-        columns = columns or Columns()
         if self.feature_names is not None and columns:
             known = ", ".join(self.feature_names)
             raise click.UsageError(f"--features and --drop are for models that know no columns; {self.path}: {known}")
@@ -98,8 +94,3 @@ class Model:
         if self.n_features not in (None, read.X.shape[1]):
             raise ValueError(f"{path} must have the {self.n_features} features of the model, got {read.X.shape[1]}")
         return read
-
-
-def plain(X: Any) -> np.ndarray:
-    """Rows as an array, without names of columns, which were checked when they were read."""
-    return X if isinstance(X, np.ndarray) else X.to_numpy()

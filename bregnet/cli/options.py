@@ -1,4 +1,4 @@
-"""What the commands share: arguments, options and their examples."""
+"""What the commands share: arguments and options."""
 
 from __future__ import annotations
 
@@ -24,39 +24,24 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 report = click.option("--report", type=PATH, metavar="HTML", help="Write a report, one HTML file.")
 
 
-class Names(click.ParamType):
-    """Names separated by commas."""
-
-    name = "names"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """The names, in their order."""
-        if isinstance(value, tuple):
-            return value
-        return tuple(name.strip() for name in value.split(",") if name.strip())
+def _names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    """Names with commas between them."""
+    return None if value is None else tuple(name.strip() for name in value.split(",") if name.strip())
 
 
-class Pieces(click.ParamType):
-    """A number of pieces, "auto", or "all" for a piece per row."""
-
-    name = "pieces"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value of `n_pieces`, with "all" in place of None, which for click is an option that was not given."""
-        if value in ("auto", "all") or isinstance(value, int):
-            return value
-        if not value.isdecimal() or int(value) < 1:
-            self.fail(f"{value!r} is not 'auto', 'all' or a positive number.", param, ctx)
-        return int(value)
+def pieces(context: click.Context, option: click.Parameter, value: str | None) -> int | str | None:
+    """A number of pieces, "auto", or "all" for a piece of its own for every row; None where nothing was given."""
+    if value in (None, "auto", "all"):
+        return value
+    if not value.isdecimal() or int(value) < 1:
+        raise click.BadParameter(f"{value!r} is not 'auto', 'all' or a positive number.")
+    return int(value)
 
 
 def columns(command: Command) -> Command:
     """The options that choose columns of a table."""
-    drop = click.option("--drop", type=Names(), metavar="A,B", help="Columns of a table to leave out.")
-    features = click.option("--features", type=Names(), metavar="A,B", help="Columns of a table to take as features.")
+    drop = click.option("--drop", callback=_names, metavar="A,B", help="Columns of a table to leave out.")
+    features = click.option(
+        "--features", callback=_names, metavar="A,B", help="Columns of a table to take as features."
+    )
     return features(drop(command))
-
-
-def examples(*commands: str) -> str:
-    """Examples for the end of a command's help."""
-    return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])

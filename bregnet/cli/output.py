@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 import sys
 import warnings
@@ -15,8 +14,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from bregnet._core.files import expect_place, whole_file
 from bregnet._core.optional import require
 from bregnet.cli.options import STANDARD
+from bregnet.reporting import report
 
 if TYPE_CHECKING:
     from bregnet.cli.data import Data
@@ -45,14 +46,8 @@ def check_outputs(*files: Path | None, stream: Path | None = None, report: Path 
         raise click.UsageError(f"each output must be a file of its own, got {outputs[0]} twice")
     for output in outputs:
         assert output is not None
-        folder = output.resolve().parent
-        if output.is_dir():
-            raise IsADirectoryError(f"the output must be a file, got the folder {output}")
-        if output.exists() and not output.is_file():
-            raise ValueError(f"the output must be a file, got {output}, a device or a pipe")
-        if not folder.is_dir():
-            raise FileNotFoundError(f"the output must lie in a folder that exists, got {output}")
-        if not os.access(folder, os.W_OK):
+        expect_place("the output", output)
+        if not os.access(output.resolve().parent, os.W_OK):
             raise PermissionError(f"the output must lie in a folder that can be written to, got {output}")
 
 
@@ -63,8 +58,6 @@ def writing(output: Path | None) -> Iterator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    from bregnet._core.files import whole_file
-
     with whole_file(output) as made, open(made, "w", encoding="utf-8", newline="") as file:
         yield file
 
@@ -81,46 +74,30 @@ def write_report(
     path: Path, estimator: Any, data: Data, known: Data | None, *, title: str, quiet: bool, **about: Any
 ) -> None:
     """Write a report about rows, as queries against others if these are given."""
-    from bregnet.reporting import report
-
     others = {} if known is None else {"X_known": known.X, "y_known": known.y}
-    names = data.feature_names
     with warnings_as_lines():
-        report(estimator, data.X, data.y, path, **others, feature_names=names, title=title, **about)
+        report(estimator, data.X, data.y, path, **others, title=title, **about)
     tell(f"report written to {path}", quiet=quiet)
 
 
 def write_json(value: Any) -> None:
     """Print JSON; numbers that are not finite become text."""
-    click.echo(json.dumps(_for_json(value), indent=2))
-
-
-def _for_json(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _for_json(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_for_json(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    plain = json.loads(json.dumps(value, default=str), parse_constant=lambda word: str(float(word)))
+    click.echo(json.dumps(plain, indent=2))
 
 
 def table(rows: Mapping[str, Mapping[str, float]], head: str = "") -> str:
     """A line for each row, with names of rows and columns."""
-    headings = list(next(iter(rows.values())))
     first = max(map(len, [head, *rows]))
-    widths = [max(len(heading), 8) for heading in headings]
-    lines = [[head, *headings], *([name, *(_number(row[each]) for each in headings)] for name, row in rows.items())]
-    return "\n".join(_line(line, first, widths) for line in lines)
+    columns = [[name.ljust(first) for name in (head, *rows)]]
+    for heading in next(iter(rows.values())):
+        cells = [heading, *(_number(row[heading]) for row in rows.values())]
+        columns.append([cell.rjust(max(len(heading), 8)) for cell in cells])
+    return "\n".join(map("  ".join, zip(*columns, strict=True)))
 
 
 def _number(value: float) -> str:
     return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 10_000 else f"{value:.3g}"
-
-
-def _line(cells: Sequence[str], first: int, widths: Sequence[int]) -> str:
-    others = (f"{cell:>{width}}" for cell, width in zip(cells[1:], widths, strict=True))
-    return "  ".join([f"{cells[0]:<{first}}", *others])
 
 
 @contextmanager

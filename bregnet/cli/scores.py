@@ -18,7 +18,6 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from bregnet import metrics
 from bregnet.cli.data import Data
-from bregnet.cli.models import plain
 from bregnet.clustering import BregmanKMeans
 from bregnet.divergences import BregmanDivergence
 from bregnet.reporting.subject import unit_variance_euclid
@@ -48,7 +47,7 @@ def headed(scores: Mapping[str, float], k: int = 5) -> dict[str, float]:
 
 def warn_of_nothing(divergence: BregmanDivergence, data: Data) -> None:
     """Warn of a divergence that is 0 throughout: its neighbors are those of Euclid, which breaks ties."""
-    some = np.asarray(plain(data.X)[:SOME], dtype=np.float64)
+    some = np.asarray(data.X[:SOME], dtype=np.float64)
     if len(some) > 1 and not np.asarray(divergence.pairwise(some)).any():
         warnings.warn("the divergence is 0 between all rows; a smaller --alpha may learn more", stacklevel=2)
 
@@ -75,7 +74,7 @@ def divergence_scores(
     gallery = data if known is None else known
     for each in (data, gallery):
         check_classification_targets(np.asarray(each.y))
-    X, items = (np.asarray(plain(each.X), dtype=np.float64) for each in (data, gallery))
+    X, items = (np.asarray(each.X, dtype=np.float64) for each in (data, gallery))
     names, codes = np.unique(np.concatenate([np.asarray(gallery.y), np.asarray(data.y)]), return_inverse=True)
     if len(names) < 2:
         raise ValueError(f"the target {data.target!r} must hold at least 2 classes, got only {names[0]!r}")
@@ -119,7 +118,7 @@ def regression_scores(model: Any, data: Data) -> dict[str, float]:
     """Of a fitted regressor on rows with a target of numbers."""
     if np.asarray(data.y).dtype.kind not in "biuf":
         raise ValueError(f"a regression is scored by a target of numbers, but {data.target!r} holds labels")
-    X = data.X if hasattr(model, "feature_names_in_") else plain(data.X)
+    X = data.X if hasattr(model, "feature_names_in_") else np.asarray(data.X)
     y, predicted = np.asarray(data.y, dtype=np.float64), np.asarray(model.predict(X))
     return {
         "r2": float(r2_score(y, predicted)),

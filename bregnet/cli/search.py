@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from bregnet.cli.data import Columns, Data
-from bregnet.cli.models import Model, plain
+from bregnet.cli.models import Model
 from bregnet.cli.options import STANDARD
 from bregnet.cli.output import check_outputs, shows_progress, tell, writing
 from bregnet.retrieval import BregmanIndex
@@ -48,7 +48,7 @@ def run(
         lines = csv.writer(file, lineterminator="\n")
         if not as_lines:
             lines.writerow(fields)
-        for query, rank, item, value in neighbours(index, plain(asked.X), k, alone=queries is None, quiet=quiet):
+        for query, rank, item, value in neighbours(index, np.asarray(asked.X), k, alone=queries is None, quiet=quiet):
             line = (query_names.get(query, query), rank, item_names.get(item, item), value)
             count += 1
             if as_lines:
@@ -64,7 +64,7 @@ def _index(model: Model, gallery: Data | None, queries: Path | None, side: str |
     divergence = model.needed_divergence("search")
     if gallery is not None:
         index = BregmanIndex(divergence, side=side or "right")
-        index.add(plain(gallery.X))
+        index.add(np.asarray(gallery.X))
         return index
     if model.index is None:
         without = f"{model.path}, a {model.kind} without items of its own"

@@ -28,11 +28,11 @@ class DivergenceClusterer(LearnedDivergenceMixin, BaseEstimator):
     n_features_in_: int
     _centres_name: str  # of the fitted attribute
 
-    def _training_points(self, X: Array, *, reset: bool = True, least: int = 1) -> tuple[np.ndarray, torch.device]:
-        """X checked, and where to compute."""
+    def _training_points(self, X: Array, *, reset: bool = True, least: int = 1) -> tuple[np.ndarray, Tensor]:
+        """X checked, as an array and as a tensor where to compute."""
         precisions = (np.float64, np.float32)
         features = check.validate_data(self, to_numpy(X, "X"), dtype=precisions, reset=reset, ensure_min_samples=least)
-        return features, check.resolve_device(self.device)
+        return features, arrays.to_torch("X", features).to(check.resolve_device(self.device))
 
     def _learn(self, features: np.ndarray, y: Any) -> None:
         """Set the divergence, which a learner learns from y."""
@@ -56,9 +56,7 @@ class DivergenceClusterer(LearnedDivergenceMixin, BaseEstimator):
         check_is_fitted(self, self._centres_name)
         if isinstance(X, Tensor):
             points = arrays.points("X", X, self.n_features_in_, None, None)
-            device = points.device
         else:
-            features, device = self._training_points(X, reset=False)
-            points = arrays.to_torch("X", features).to(device)
-        centres = torch.as_tensor(getattr(self, self._centres_name), device=device)
-        return self.divergence_.to(device), points, centres
+            _, points = self._training_points(X, reset=False)
+        centres = torch.as_tensor(getattr(self, self._centres_name), device=points.device)
+        return self.divergence_.to(points.device), points, centres

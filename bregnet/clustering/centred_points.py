@@ -1,4 +1,4 @@
-"""Weighted points, and points relative to their mean, for divergences from a few centers that move."""
+"""Weighted points relative to their mean, for divergences from a few centers that move."""
 
 from __future__ import annotations
 
@@ -14,8 +14,16 @@ from bregnet._core.chunks import CACHE, batches, blocks, cache, rows_at_once
 from bregnet.divergences import Generator
 
 
-class WeightedPoints:
-    """Points with weights: sums, means and counts of those that share a label.
+class CentredPoints:
+    """Points with weights, and what of their divergences D(x, c) does not depend on the centers c.
+
+    D does not change when an affine function is added to f. With the mean o of the points as origin,
+
+        D(x, c) = D(x, o) - (slope_c . (x - o) - D(o, c)),   slope_c = grad f(c) - grad f(o),
+
+    so D(x, o) is computed once, centers cost a matrix product, and few digits are lost when the points are far from 0.
+    Where the product is so much larger than D(x, o) that many would be lost, as with points of very different sizes
+    under Itakura-Saito, `nearest` computes D(x, c) directly.
 
     Parameters
     ----------
@@ -24,12 +32,25 @@ class WeightedPoints:
         Points in the generator's domain.
     weights : Tensor of shape (n,), default=None
         At least 0, with a positive sum; 1 by default.
+    origin : Tensor of shape (d,), default=None
+        The origin o; the mean by default.
     unit : float, default=1.0
         The weights are multiples of this number.
     """
 
-    def __init__(self, generator: Generator, x: Tensor, weights: Tensor | None = None, unit: float = 1.0) -> None:
+    def __init__(
+        self,
+        generator: Generator,
+        x: Tensor,
+        weights: Tensor | None = None,
+        origin: Tensor | None = None,
+        unit: float = 1.0,
+    ) -> None:
         self.generator, self.x, self.weights, self.unit = generator, x, weights, unit
+        self.origin = generator._interior((self.shares() @ x.double()).to(x) if origin is None else origin)
+        self.shifted = x - self.origin  # (n, d)
+        self._slope = generator._gradients(self.origin[None])
+        self.values = self.from_one(x, self.origin)  # D(x, o), (n,)
 
     def __len__(self) -> int:
         return len(self.x)
@@ -79,40 +100,6 @@ class WeightedPoints:
         counts = self.counts(labels, len(centres))[:, None]
         means = self.generator._interior((self.sums(labels, len(centres)) / counts).to(centres.dtype))
         return torch.where(counts > 0, means, centres)
-
-
-class CentredPoints(WeightedPoints):
-    """Points, and what of their divergences D(x, c) does not depend on the centers c.
-
-    D does not change when an affine function is added to f. With the mean o of the points as origin,
-
-        D(x, c) = D(x, o) - (slope_c . (x - o) - D(o, c)),   slope_c = grad f(c) - grad f(o),
-
-    so D(x, o) is computed once, centers cost a matrix product, and few digits are lost when the points are far from 0.
-    Where the product is so much larger than D(x, o) that many would be lost, as with points of very different sizes
-    under Itakura-Saito, `nearest` computes D(x, c) directly.
-
-    Parameters
-    ----------
-    generator, x, weights, unit
-        As of `WeightedPoints`.
-    origin : Tensor of shape (d,), default=None
-        The origin o; the mean by default.
-    """
-
-    def __init__(
-        self,
-        generator: Generator,
-        x: Tensor,
-        weights: Tensor | None = None,
-        origin: Tensor | None = None,
-        unit: float = 1.0,
-    ) -> None:
-        super().__init__(generator, x, weights, unit)
-        self.origin = generator._interior((self.shares() @ x.double()).to(x) if origin is None else origin)
-        self.shifted = x - self.origin  # (n, d)
-        self._slope = generator._gradients(self.origin[None])
-        self.values = self.from_one(x, self.origin)  # D(x, o), (n,)
 
     def under(self, generator: Generator) -> CentredPoints:
         """The same points with another generator."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bregnet._core import validation as check
+from bregnet._core.arrays import Array
 from bregnet._core.chunks import CACHE, rows_at_once
 from bregnet.clustering.centred_points import CentredPoints
 from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean
@@ -87,7 +88,7 @@ def lloyd(
     n_clusters: int,
     *,
     seed: np.random.RandomState,
-    weights: Tensor | None = None,
+    weights: Array | None = None,
     max_iter: int = 300,
     tol: float = 1e-4,
     init: str | Tensor = "k-means++",
@@ -141,43 +142,31 @@ def lloyd(
         history.append(objective)
         if settled or shift <= tolerance:
             break
-    return finished(divergence, points, centres, max(1, len(history) - 1), history)
-
-
-def finished(
-    divergence: BregmanDivergence, points: CentredPoints, centres: Tensor, n_iter: int, history: list[float]
-) -> Clusters:
-    """The clusters of these centers, with the labels of `nearest_centres`."""
-    generator = divergence.generator
+    generator, unit = divergence.generator, points.unit
     labels, _ = _nearest(generator, points.x, centres)
     step = generator._batch_size(points.x)
     pairs = zip(points.x.split(step), labels.split(step), strict=True)
     accurate = torch.cat([generator._paired(x, centres[own]) for x, own in pairs])
-    unit = points.unit
-    return Clusters(centres, labels, unit * points.total(accurate), n_iter, tuple(unit * each for each in history))
+    objectives = tuple(unit * each for each in history)
+    return Clusters(centres, labels, unit * points.total(accurate), max(1, len(history) - 1), objectives)
 
 
-def weighted_points(divergence: BregmanDivergence, X: Tensor, weights: Tensor | None) -> CentredPoints:
+def weighted_points(divergence: BregmanDivergence, X: Tensor, weights: Array | None) -> CentredPoints:
     """Points to cluster, checked."""
     x = divergence.generator._points("X", X)
-    weights, unit = scaled_weights(x, weights)
-    points = CentredPoints(divergence.generator, x, weights, unit=unit)
+    scaled, unit = scaled_weights(x, weights)
+    points = CentredPoints(divergence.generator, x, scaled, unit=unit)
     points.total(points.values)  # raises an error where it overflows
     return points
 
 
-def scaled_weights(x: Tensor, weights: Tensor | None) -> tuple[Tensor | None, float]:
+def scaled_weights(x: Tensor, weights: Array | None) -> tuple[Tensor | None, float]:
     """Weights, checked, as multiples of a unit such that the largest is between 1 and 2, and the unit."""
-    if weights is None:
+    checked = check.sample_weights(weights, len(x), "weights")
+    if checked is None:
         return None, 1.0
-    if weights.shape != (len(x),):
-        raise ValueError(f"weights must have shape ({len(x)},), got {tuple(weights.shape)}")
-    weights = weights.to(x.device, torch.float64)
-    if not (weights.isfinite().all() and (weights >= 0).all() and weights.any()):
-        found = f"{weights.min():g} to {weights.max():g}"
-        raise ValueError(f"weights must be finite, at least 0 and not all zero, got from {found}")
-    unit = 2.0 ** (math.frexp(weights.max().item())[1] - 1)  # a power of 2: nothing is rounded
-    return (weights / unit).to(x), unit
+    unit = 2.0 ** (math.frexp(checked.max())[1] - 1)  # a power of 2: nothing is rounded
+    return torch.as_tensor(checked / unit).to(x), unit
 
 
 def check_count(points: CentredPoints, n_clusters: int) -> None:

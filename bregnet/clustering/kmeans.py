@@ -140,18 +140,17 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         >>> model.cluster_centers_, model.inertia_
         (array([[1.]]), 12.0)
         """
-        features, device = self._training_points(X)
+        features, points = self._training_points(X)
         weights = sample_weights(sample_weight, len(features))
         runs = self._runs()
         seed = check_random_state(self.random_state)
         self._learn(features, y)
-        points = arrays.to_torch("X", features).to(device)
-        shares = None if weights is None else torch.as_tensor(weights, device=device)
-        found = self._best_of(runs, points, shares, seed)
+        found = self._best_of(runs, points, weights, seed)
 
-        self._store(found)
+        self.cluster_centers_, self.labels_ = found.centres.cpu().numpy(), found.labels.cpu().numpy()
+        self.inertia_, self.history_, self.n_iter_ = found.inertia, found.history, found.n_iter
         weight = np.bincount(self.labels_, weights, minlength=self.n_clusters)
-        self._running = RunningMeans(found.centres, torch.as_tensor(weight, dtype=torch.float64, device=device))
+        self._running = RunningMeans(found.centres, torch.as_tensor(weight, dtype=torch.float64, device=points.device))
         self._seed = seed
         if len(np.unique(self.labels_)) < self.n_clusters:
             message = f"{len(np.unique(self.labels_))} distinct clusters were found, fewer than n_clusters"
@@ -159,27 +158,19 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
             warnings.warn(message, ConvergenceWarning, stacklevel=check.calls_inside() + 1)
         return self
 
-    def _best_of(self, runs: int, points: Tensor, weights: Tensor | None, seed: np.random.RandomState) -> Clusters:
+    def _best_of(self, runs: int, points: Tensor, weights: Array | None, seed: np.random.RandomState) -> Clusters:
         """The clusters of least inertia of several starts."""
-        divergence = self.divergence_.to(points.device)
         clusters = lloyd if self.batch_size is None else partial(mini_batch, batch_size=self.batch_size)
-        best = None
-        for run in range(runs):
-            found = clusters(
-                divergence,
-                points,
-                self.n_clusters,
-                seed=seed,
-                weights=weights,
-                max_iter=self.max_iter,
-                tol=self.tol,
-                init=self._start(points, seed),
-            )
+        settings: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "weights": weights, "seed": seed}
+        divergence = self.divergence_.to(points.device)
+
+        def run(number: int) -> Clusters:
+            found = clusters(divergence, points, self.n_clusters, init=self._start(points, seed), **settings)
             if check.verbosity(self.verbose):
-                print(f"start {run + 1} of {runs}: inertia {found.inertia:g} after {found.n_iter} iterations")
-            best = found if best is None or found.inertia < best.inertia else best
-        assert best is not None
-        return best
+                print(f"start {number} of {runs}: inertia {found.inertia:g} after {found.n_iter} iterations")
+            return found
+
+        return min(map(run, range(1, runs + 1)), key=lambda found: found.inertia)
 
     def _runs(self) -> int:
         """Checked parameters, and the number of starts."""
@@ -207,13 +198,6 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         if callable(given):
             given = given(points.cpu().numpy(), self.n_clusters, random_state=seed)
         return arrays.to_torch("init", to_numpy(given, "init")).to(points)
-
-    def _store(self, found: Clusters) -> None:
-        self.cluster_centers_ = found.centres.cpu().numpy()
-        self.labels_ = found.labels.cpu().numpy()
-        self.inertia_ = found.inertia
-        self.history_ = found.history
-        self.n_iter_ = found.n_iter
 
     @torch.no_grad()
     @check.all_or_nothing
@@ -245,7 +229,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         [1.0, 10.0]
         """
         running: RunningMeans | None = getattr(self, "_running", None)
-        features, device = self._training_points(X, reset=running is None)
+        features, points = self._training_points(X, reset=running is None)
         weights = sample_weights(sample_weight, len(features))
         self._runs()
         if running is not None and len(running.centres) != self.n_clusters:
@@ -256,9 +240,8 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         else:
             self._learn(features, y)
             self._seed = check_random_state(self.random_state)
-        divergence = self.divergence_.to(device)
-        shares = None if weights is None else torch.as_tensor(weights, device=device)
-        batch = weighted_points(divergence, arrays.to_torch("X", features).to(device), shares)
+        divergence = self.divergence_.to(points.device)
+        batch = weighted_points(divergence, points, weights)
         if running is None:
             start = seeds(batch, self.n_clusters, self._start(batch.x, self._seed), self._seed)
             running = RunningMeans.starting_at(start)

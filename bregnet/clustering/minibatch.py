@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bregnet._core.arrays import Array
 from bregnet.clustering.centred_points import CentredPoints
 from bregnet.clustering.centres import Clusters, check_count, farther, lloyd, scaled_weights, seeds, weighted_points
 from bregnet.divergences import BregmanDivergence
@@ -59,24 +60,6 @@ class RunningMeans:
         self.weights[moving] = self.weights[~light].min()
 
 
-class _Patience:
-    """The smoothed objective of batches, and whether it still decreases."""
-
-    def __init__(self, share: float) -> None:
-        self._share, self._since_best = min(1.0, share), 0
-        self._smoothed, self._best = math.nan, math.inf
-        self.history: list[float] = []
-
-    def is_over(self, objective: float) -> bool:
-        """Add the objective of a batch; True where there was no improvement for ten batches."""
-        before = self._smoothed
-        self._smoothed = objective if math.isnan(before) else before + self._share * (objective - before)
-        self.history.append(self._smoothed)
-        self._since_best = 0 if self._smoothed < self._best else self._since_best + 1
-        self._best = min(self._best, self._smoothed)
-        return self._since_best >= 10
-
-
 @torch.no_grad()
 def mini_batch(
     divergence: BregmanDivergence,
@@ -85,7 +68,7 @@ def mini_batch(
     *,
     batch_size: int,
     seed: np.random.RandomState,
-    weights: Tensor | None = None,
+    weights: Array | None = None,
     max_iter: int = 300,
     tol: float = 1e-4,
     init: str | Tensor = "k-means++",
@@ -98,24 +81,29 @@ def mini_batch(
     where labels then stay as they are, the centers are the means of their points.
     """
     x = divergence.generator._points("X", X)
-    weights, unit = scaled_weights(x, weights)
-    rows = torch.arange(len(x), device=x.device) if weights is None else weights.nonzero()[:, 0]
+    scaled, unit = scaled_weights(x, weights)
+    rows = torch.arange(len(x), device=x.device) if scaled is None else scaled.nonzero()[:, 0]
     batch_size = min(batch_size, len(rows))  # a larger one is no better, and may not fit into memory
 
     def drawn(count: int) -> CentredPoints:
         some = rows[torch.as_tensor(seed.randint(0, len(rows), count), device=x.device)]
-        return CentredPoints(divergence.generator, x[some], None if weights is None else weights[some])
+        return CentredPoints(divergence.generator, x[some], None if scaled is None else scaled[some])
 
     few = 3 * max(batch_size, n_clusters) >= len(rows)
-    first = weighted_points(divergence, x, weights) if few else drawn(3 * max(batch_size, n_clusters))
+    first = weighted_points(divergence, x, scaled) if few else drawn(3 * max(batch_size, n_clusters))
     check_count(first, n_clusters)
     running = RunningMeans.starting_at(seeds(first, n_clusters, init, seed))
-    patience = _Patience(2 * batch_size / (len(rows) + 1))
-    n_steps = max(1, max_iter * len(rows) // batch_size)
-    for _ in range(n_steps):
-        if patience.is_over(running.absorb(drawn(batch_size), seed)):
+    share = min(1.0, 2 * batch_size / (len(rows) + 1))
+    history: list[float] = []  # of the objective, smoothed
+    least, last_fall = math.inf, -1
+    for step in range(max(1, max_iter * len(rows) // batch_size)):
+        objective = running.absorb(drawn(batch_size), seed)
+        history.append(history[-1] + share * (objective - history[-1]) if history else objective)
+        if history[-1] < least:
+            least, last_fall = history[-1], step
+        elif step - last_fall >= 10:
             break
-    n_iter = math.ceil(len(patience.history) * batch_size / len(rows))
+    n_iter = math.ceil(len(history) * batch_size / len(rows))
     start = running.centres
-    closed = lloyd(divergence, x, n_clusters, seed=seed, weights=weights, init=start, max_iter=10, tol=0)
-    return replace(closed, inertia=unit * closed.inertia, n_iter=n_iter, history=tuple(patience.history))
+    closed = lloyd(divergence, x, n_clusters, seed=seed, weights=scaled, init=start, max_iter=10, tol=0)
+    return replace(closed, inertia=unit * closed.inertia, n_iter=n_iter, history=tuple(history))

@@ -151,16 +151,15 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         >>> BregmanMixture().fit([[0.0], [2.0]]).concentrations_  # variance 1
         array([0.5])
         """
-        features, device = self._training_points(X, least=2)
+        features, points = self._training_points(X, least=2)
         n_init = self._check_parameters(len(features))
         seed = check_random_state(self.random_state)
         self._learn(features, y)
-        divergence = self.divergence_.to(device)
-        best = self._best_of(n_init, divergence, arrays.to_torch("X", features).to(device), seed)
-
-        self.weights_ = best.components.weights.cpu().numpy()
-        self.means_ = best.components.means.cpu().numpy()
-        self.concentrations_ = best.components.concentrations.cpu().numpy()
+        best = self._best_of(n_init, self.divergence_.to(points.device), points, seed)
+        found = best.components
+        self.weights_, self.means_, self.concentrations_ = (
+            each.cpu().numpy() for each in (found.weights, found.means, found.concentrations)
+        )
         free = {"component": self.n_components, "tied": 1}  # concentrations, for bic: the parameter may change later
         self._n_free = free[self.concentration] if isinstance(self.concentration, str) else 0
         self.converged_ = best.converged
@@ -194,15 +193,15 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         """The likeliest result of several starts."""
         points = weighted_points(divergence, X, None)
         rule = self._rule(points)
-        best = None
-        for run in range(n_init):
+
+        def run(number: int) -> EMFit:
             found = em(points, self._start(divergence, points, rule, seed), rule, self.max_iter, self.tol)
             if check.verbosity(self.verbose):
                 likelihood, n_iter = found.lower_bounds[-1], len(found.lower_bounds) - 1
-                print(f"start {run + 1} of {n_init}: mean log-likelihood {likelihood:g} after {n_iter} iterations")
-            best = found if best is None or found.lower_bounds[-1] > best.lower_bounds[-1] else best
-        assert best is not None
-        return best
+                print(f"start {number} of {n_init}: mean log-likelihood {likelihood:g} after {n_iter} iterations")
+            return found
+
+        return max(map(run, range(1, n_init + 1)), key=lambda found: found.lower_bounds[-1])
 
     def _rule(self, points: CentredPoints) -> Concentration:
         dispersion = points.values.double().mean().item() / points.x.shape[1]  # 1 / (2 beta) of one component
@@ -231,16 +230,11 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         if self.means_init is not None:
             start = replace(start, means=means)
         if self.weights_init is not None:
-            start = replace(start, weights=self._first_weights(self.weights_init).to(points.x))
+            weights = arrays.parameter("weights_init", to_numpy(self.weights_init, "weights_init"))
+            if weights.shape != (k,) or not (weights > 0).all():
+                raise ValueError(f"weights_init must be positive, one for each of {k}, got {weights.tolist()}")
+            start = replace(start, weights=(weights / weights.sum()).to(points.x))
         return start
-
-    def _first_weights(self, given: Array) -> Tensor:
-        weights = arrays.parameter("weights_init", to_numpy(given, "weights_init"))
-        if weights.shape != (self.n_components,) or not (weights > 0).all():
-            raise ValueError(
-                f"weights_init must be positive, one for each of {self.n_components}, got {weights.tolist()}"
-            )
-        return weights / weights.sum()
 
     @torch.no_grad()
     def _joint(self, X: Array) -> Tensor:

@@ -195,7 +195,7 @@ class BregmanDivergence:
         array([[1., 4.]])
         """
         if _is_right(side):
-            return batched(self.generator, X, self._plane_vectors, tangent=True)
+            return batched(self.generator, X, lambda x: torch.column_stack(self.generator._planes(x)), tangent=True)
         return batched(self.generator, X, lambda x: torch.column_stack([x, -self.generator._values(x)]))
 
     def lift_queries(self, Q: ArrayT, side: str = "right") -> ArrayT:
@@ -246,9 +246,6 @@ class BregmanDivergence:
         if _is_right(side):
             return batched(self.generator, Q, lambda q: self.generator._values(q)[:, None], name="Q")
         return batched(self.generator, Q, lambda q: -self.generator._planes(q)[1][:, None], name="Q", tangent=True)
-
-    def _plane_vectors(self, y: Tensor) -> Tensor:
-        return torch.column_stack(self.generator._planes(y))
 
     def _both(self, X: Array, Y: Array) -> tuple[Tensor, Tensor]:
         x = self.generator._points("X", X)

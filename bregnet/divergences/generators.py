@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -327,11 +325,7 @@ class GeneratorSum(Generator, saved_as="GeneratorSum"):
 def _scaled_terms(generator: Any, weight: Any) -> list[tuple[float, Generator]]:
     if not isinstance(generator, Generator):
         raise TypeError(f"a generator adds to another generator, got {generator!r}")
-    if isinstance(weight, bool) or not isinstance(weight, Real):
-        raise TypeError(f"the weight of a generator must be a number, got {weight!r}")
-    number = float(weight)
-    if not (number >= 0 and math.isfinite(number)):
-        raise ValueError(f"the weight of a generator must be finite and at least 0, got {weight}")
+    number = check.at_least_zero("the weight of a generator", weight)
     if isinstance(generator, GeneratorSum):
         return [(number * inner, part) for inner, part in zip(generator.weights, generator.generators, strict=True)]
     return [(number, generator)]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bregnet._core import validation as check
 from bregnet._core.files import UnreadableFileError
-from bregnet._core.state import Field, Real, Tensors, mapping, text
+from bregnet._core.state import Field, Tensors, mapping, read_number, text, write_number
 from bregnet.divergences.bregman_divergence import BregmanDivergence
 from bregnet.divergences.generators import Generator, GeneratorSum, registered
 from bregnet.divergences.max_affine import DifferenceOfConvex
@@ -71,34 +71,30 @@ def read_generator(name: str, state: Any, tensors: Tensors) -> Generator:
     return generator.to(precisions[state["dtype"]]) if "dtype" in state else generator
 
 
-class FunctionField:
-    """A generator, or a difference of two."""
-
-    def write(self, name: str, value: Generator | DifferenceOfConvex, tensors: Tensors) -> dict[str, Any]:
-        """Plain values."""
-        if isinstance(value, Generator):
-            return write_generator(name, value, tensors)
-        parts = {side: write_generator(f"{name}.{side}", part, tensors) for side, part in vars(value).items()}
-        return {"type": type(value).__name__, **parts}
-
-    def read(self, name: str, state: Any, tensors: Tensors) -> Generator | DifferenceOfConvex:
-        """The function."""
-        if mapping(name, state)["type"] != DifferenceOfConvex.__name__:
-            return read_generator(name, state, tensors)
-        parts = (read_generator(f"{name}.{side}", state[side], tensors) for side in ("convex", "concave"))
-        return DifferenceOfConvex(*parts)
+def write_function(name: str, value: Generator | DifferenceOfConvex, tensors: Tensors) -> dict[str, Any]:
+    """What JSON can hold of a generator, or a difference of two."""
+    if isinstance(value, Generator):
+        return write_generator(name, value, tensors)
+    parts = {side: write_generator(f"{name}.{side}", part, tensors) for side, part in vars(value).items()}
+    return {"type": type(value).__name__, **parts}
 
 
-class DivergenceField:
-    """A divergence."""
+def read_function(name: str, state: Any, tensors: Tensors) -> Generator | DifferenceOfConvex:
+    """What `write_function` was given."""
+    if mapping(name, state)["type"] != DifferenceOfConvex.__name__:
+        return read_generator(name, state, tensors)
+    parts = (read_generator(f"{name}.{side}", state[side], tensors) for side in ("convex", "concave"))
+    return DifferenceOfConvex(*parts)
 
-    def write(self, name: str, value: BregmanDivergence, tensors: Tensors) -> dict[str, Any]:
-        """Plain values."""
-        return {"generator": write_generator(name, value.generator, tensors)}
 
-    def read(self, name: str, state: Any, tensors: Tensors) -> BregmanDivergence:
-        """The divergence."""
-        return BregmanDivergence(read_generator(name, mapping(name, state)["generator"], tensors))
+def write_divergence(name: str, value: BregmanDivergence, tensors: Tensors) -> dict[str, Any]:
+    """What JSON can hold of a divergence."""
+    return {"generator": write_generator(name, value.generator, tensors)}
+
+
+def read_divergence(name: str, state: Any, tensors: Tensors) -> BregmanDivergence:
+    """What `write_divergence` was given."""
+    return BregmanDivergence(read_generator(name, mapping(name, state)["generator"], tensors))
 
 
 def write_value(name: str, value: Any, tensors: Tensors, learners: Mapping[type, Field] | None = None) -> Any:
@@ -108,7 +104,7 @@ def write_value(name: str, value: Any, tensors: Tensors, learners: Mapping[type,
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else {"number": Real().write(name, value, tensors)}
+        return value if math.isfinite(value) else {"number": write_number(value)}
     if isinstance(value, list | tuple):
         items = [write_value(f"{name}.{number}", each, tensors, learners) for number, each in enumerate(value)]
         return items if isinstance(value, list) else {"tuple": items}
@@ -123,7 +119,7 @@ def write_value(name: str, value: Any, tensors: Tensors, learners: Mapping[type,
     if isinstance(value, Generator):
         return {"generator": write_generator(name, value, tensors)}
     if type(value) is BregmanDivergence:
-        return {"divergence": DivergenceField().write(name, value, tensors)}
+        return {"divergence": write_divergence(name, value, tensors)}
     if learners is not None and type(value) in learners:
         return {"learner": learners[type(value)].write(name, value, tensors)}
     raise NotPlainError(f"{name} cannot be saved, got {value!r}")
@@ -134,12 +130,12 @@ def read_value(name: str, state: Any, tensors: Tensors, learners: Mapping[type, 
     if isinstance(state, list):
         return [read_value(f"{name}.{number}", each, tensors, learners) for number, each in enumerate(state)]
     if not isinstance(state, dict):
-        return Real(finite=True).read(name, state, tensors) if isinstance(state, float) else state
+        return read_number(name, state, finite=True) if isinstance(state, float) else state
     ((tag, inner),) = state.items()
     if tag == "tuple" and isinstance(inner, list):
         return tuple(read_value(name, inner, tensors, learners))
     if tag == "number":
-        return Real().read(name, inner, tensors)
+        return read_number(name, inner)
     if tag == "device":
         return torch.device(text(name, inner))
     if tag in ("array", "tensor"):
@@ -149,7 +145,7 @@ def read_value(name: str, state: Any, tensors: Tensors, learners: Mapping[type, 
     if tag == "generator":
         return read_generator(name, inner, tensors)
     if tag == "divergence":
-        return DivergenceField().read(name, inner, tensors)
+        return read_divergence(name, inner, tensors)
     if tag == "learner" and isinstance(inner, dict):
         for kind, field in (learners or {}).items():
             if inner.get("type") == kind.__name__:

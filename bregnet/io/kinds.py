@@ -13,21 +13,24 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from bregnet._core import validation as check
-from bregnet._core.state import Field, Labels, Made, Numbers, Real, Tensors, mapping, plain, text, texts, whole
+from bregnet._core.state import (
+    Field,
+    Tensors,
+    mapping,
+    numbers,
+    plain,
+    read_labels,
+    real,
+    text,
+    texts,
+    whole,
+    write_labels,
+)
 from bregnet.clustering import BregmanKMeans, BregmanMixture
 from bregnet.clustering.minibatch import RunningMeans
 from bregnet.divergences import BregmanDivergence, DifferenceOfConvex, Generator, MaxAffine
-from bregnet.divergences.state import DivergenceField, FunctionField
-from bregnet.io.fields import (
-    ResultField,
-    RunningField,
-    SearchTable,
-    Seed,
-    Targets,
-    output_container,
-    sequence,
-    value_range,
-)
+from bregnet.divergences.state import read_divergence, read_function, write_divergence, write_function
+from bregnet.io import fields
 from bregnet.io.parameters import OF_THE_RUN, read_parameters, write_parameters
 from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
 from bregnet.retrieval import (
@@ -42,11 +45,16 @@ from bregnet.retrieval.state import read_form, read_index, write_form, write_ind
 from bregnet.selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
 
 Attributes = dict[str, Field]
+_function = Field(write_function, read_function)
+_labels = Field(write_labels, read_labels)
+_divergence = Field(write_divergence, read_divergence)
+_index = Field(write_index, partial(read_index, BregmanIndex))
+_names = plain(lambda value: [str(each) for each in value], lambda name, state: np.array(texts(name, state), object))
 
 
 def write_any(name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
     """An object as plain values, with its type."""
-    field = FunctionField() if isinstance(value, Generator) else KINDS.get(type(value))
+    field = _function if isinstance(value, Generator) else KINDS.get(type(value))
     if field is None:
         accepted = ", ".join(sorted(each.__name__ for each in KINDS))
         raise TypeError(f"only generators and these types can be saved: {accepted}; got a {type(value).__name__}")
@@ -56,7 +64,7 @@ def write_any(name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
 def read_any(name: str, state: Any, tensors: Tensors) -> Any:
     """Read what `write_any` wrote."""
     found = text("type", mapping(name, state)["type"])
-    field = next((field for each, field in KINDS.items() if each.__name__ == found), FunctionField())
+    field = next((field for each, field in KINDS.items() if each.__name__ == found), _function)
     return field.read(name, state, tensors)
 
 
@@ -77,7 +85,7 @@ class Fitted:
 
     @cached_property
     def _all(self) -> Attributes:
-        return {**self.attributes, **self.optional, "feature_names_in_": _names()}
+        return {**self.attributes, **self.optional, "feature_names_in_": _names}
 
     def write(self, name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
         """The parameters that are plain values, and all attributes."""
@@ -118,25 +126,26 @@ class Fitted:
         self.expect(estimator)
 
 
-class LearnerField:
-    """A learner, PBDL or PBDLCV, that another estimator has as a parameter or has fitted; or None."""
+def _write_learner(name: str, value: Any, tensors: Tensors) -> Any:
+    """The parameters of a learner that another estimator has, or has fitted, and its attributes if it has any."""
+    if value is None or hasattr(value, "divergence_"):
+        return None if value is None else write_any(name, value, tensors)
+    return {"type": type(value).__name__, "parameters": write_parameters(name, value, tensors, {})}
 
-    def write(self, name: str, value: Any, tensors: Tensors) -> Any:
-        """Its parameters, and its attributes if it has any."""
-        if value is None or hasattr(value, "divergence_"):
-            return None if value is None else write_any(name, value, tensors)
-        return {"type": type(value).__name__, "parameters": write_parameters(name, value, tensors, {})}
 
-    def read(self, name: str, state: Any, tensors: Tensors) -> Any:
-        """The learner."""
-        if state is None:
-            return None
-        fitted = {each.__name__: each for each in LEARNERS}.get(mapping(name, state)["type"])
-        if fitted is None:
-            raise ValueError(f"{name} must be a PBDL or a PBDLCV, got {state['type']!r}")
-        kind = KINDS[fitted]
-        assert isinstance(kind, Fitted)
-        return (kind.read if "fitted" in state else kind.unfitted)(name, state, tensors)
+def _read_learner(name: str, state: Any, tensors: Tensors) -> Any:
+    if state is None:
+        return None
+    fitted = {each.__name__: each for each in LEARNERS}.get(mapping(name, state)["type"])
+    if fitted is None:
+        raise ValueError(f"{name} must be a PBDL or a PBDLCV, got {state['type']!r}")
+    kind = KINDS[fitted]
+    assert isinstance(kind, Fitted)
+    return (kind.read if "fitted" in state else kind.unfitted)(name, state, tensors)
+
+
+_learner = Field(_write_learner, _read_learner)
+LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV), _learner)
 
 
 def expect_features(estimator: Any, **counts: int | None) -> None:
@@ -257,33 +266,29 @@ def _read_best(name: str, state: Any, tensors: Tensors) -> Any:
     return read_any(name, state, tensors)
 
 
-def _names() -> Made:
-    return plain(lambda value: [str(each) for each in value], lambda name, state: np.array(texts(name, state), object))
-
-
 def _solvers() -> list[Fitted]:
     """The estimators on the solver, and the searches over them."""
     solved: Attributes = {
         "n_features_in_": whole(1),
-        "function_": FunctionField(),
-        "feature_bounds_": Numbers(),
-        "result_": ResultField(),
-        "gap_": Real(),
+        "function_": _function,
+        "feature_bounds_": numbers(),
+        "result_": fields.result,
+        "gap_": real(),
         "n_iter_": whole(1),
     }
     chosen: Attributes = {
-        "alpha_": Real(finite=True),
-        "temperature_": Real(finite=True),
-        "best_score_": Real(),
+        "alpha_": real(finite=True),
+        "temperature_": real(finite=True),
+        "best_score_": real(),
         "best_index_": whole(0),
         "n_splits_": whole(1),
         "n_fits_": whole(1),
-        "cv_results_": SearchTable(),
-        "best_estimator_": Made(write_any, _read_best),
+        "cv_results_": fields.search_table,
+        "best_estimator_": Field(write_any, _read_best),
     }
-    regressor = {**solved, "target_range_": value_range()}
-    pairs = {**solved, "divergence_": DivergenceField(), "threshold_": Real()}
-    classes: Attributes = {"classes_": Labels()}
+    regressor = {**solved, "target_range_": fields.value_range}
+    pairs = {**solved, "divergence_": _divergence, "threshold_": real()}
+    classes: Attributes = {"classes_": _labels}
     pieces, convex, difference = (
         partial(_expect_solved, learns=each) for each in (MaxAffine, Generator, DifferenceOfConvex)
     )
@@ -301,40 +306,45 @@ def _searchers() -> list[Fitted]:
     """The estimators with their rows in an index."""
     items: Attributes = {
         "n_features_in_": whole(1),
-        "learner_": LearnerField(),
-        "index_": _index(),
+        "learner_": _learner,
+        "index_": _index,
         "n_samples_fit_": whole(1),
     }
-    labelled: Attributes = {"classes_": Labels(), "_classes": Numbers(kinds="i")}
+    labelled: Attributes = {"classes_": _labels, "_classes": numbers(kinds="i")}
+    searcher = partial(Fitted, expect=_expect_items, complete=_with_divergence)
     return [
-        Fitted(BregmanNearestNeighbors, items, _expect_items, complete=_with_divergence),
-        Fitted(BregmanKNeighborsClassifier, items | labelled, _expect_items, complete=_with_divergence),
-        Fitted(BregmanKNeighborsRegressor, items | {"_targets": Targets()}, _expect_items, complete=_with_divergence),
-        Fitted(BregmanRanker, items, _expect_items, labelled, _no_classes, _with_divergence),
+        searcher(BregmanNearestNeighbors, items),
+        searcher(BregmanKNeighborsClassifier, items | labelled),
+        searcher(BregmanKNeighborsRegressor, items | {"_targets": fields.targets}),
+        searcher(BregmanRanker, items, optional=labelled, skipped=_no_classes),
     ]
 
 
 def _clusterers() -> list[Fitted]:
     shared: Attributes = {
         "n_features_in_": whole(1),
-        "divergence_": DivergenceField(),
-        "learner_": LearnerField(),
+        "divergence_": _divergence,
+        "learner_": _learner,
         "n_iter_": whole(0),
     }
     clusters: Attributes = {
-        "cluster_centers_": Numbers(2),
-        "labels_": Numbers(kinds="i"),
-        "inertia_": Real(),
-        "history_": sequence(tuple),
+        "cluster_centers_": numbers(2),
+        "labels_": numbers(kinds="i"),
+        "inertia_": real(),
+        "history_": fields.sequence(tuple),
     }
-    optional: Attributes = {"_running": RunningField(), "_seed": Seed(), "_sklearn_output_config": output_container()}
+    optional: Attributes = {
+        "_running": fields.running_means,
+        "_seed": fields.seed,
+        "_sklearn_output_config": fields.output_container,
+    }
     components: Attributes = {
-        "weights_": Numbers(),
-        "means_": Numbers(2),
-        "concentrations_": Numbers(),
+        "weights_": numbers(),
+        "means_": numbers(2),
+        "concentrations_": numbers(),
         "converged_": plain(bool, check.boolean),
-        "lower_bound_": Real(finite=True),
-        "lower_bounds_": sequence(list),
+        "lower_bound_": real(finite=True),
+        "lower_bounds_": fields.sequence(list),
         "_n_free": whole(0),
     }
     return [
@@ -343,16 +353,11 @@ def _clusterers() -> list[Fitted]:
     ]
 
 
-def _index() -> Made:
-    return Made(write_index, partial(read_index, BregmanIndex))
-
-
 # a new kind of object is a new entry here; generators register themselves
-KINDS: dict[type, Field] = {
-    DifferenceOfConvex: FunctionField(),
-    BregmanDivergence: DivergenceField(),
-    BregmanIndex: _index(),
-    InnerProductForm: Made(write_form, read_form),
+KINDS: dict[type, Field | Fitted] = {
+    DifferenceOfConvex: _function,
+    BregmanDivergence: _divergence,
+    BregmanIndex: _index,
+    InnerProductForm: Field(write_form, read_form),
     **{each.cls: each for each in (*_solvers(), *_searchers(), *_clusterers())},
 }
-LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV), LearnerField())

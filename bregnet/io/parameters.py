@@ -15,10 +15,6 @@ from bregnet.divergences.state import NotPlainError, read_value, write_value
 OF_THE_RUN = {"callback", "checkpoint"}  # parameters about one run on one machine
 
 
-def _vote(name: str, value: Any) -> str:
-    return check.one_of(name, value, ("uniform", "distance"))
-
-
 def _device(name: str, value: Any) -> Any:
     """A device, whether or not this machine has it."""
     return value if isinstance(value, str) and value == "auto" else torch.device(value)
@@ -28,7 +24,7 @@ def _device(name: str, value: Any) -> Any:
 USED: dict[str, Callable[[str, Any], Any]] = {
     "n_neighbors": partial(check.integer_at_least, least=1),
     "radius": check.at_least_zero,
-    "weights": _vote,
+    "weights": partial(check.one_of, accepted=("uniform", "distance")),
     "clip": check.boolean,
     "device": _device,
 }

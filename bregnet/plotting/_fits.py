@@ -47,7 +47,11 @@ def convergence(fitted: Any, ax: Axes | None = None) -> Axes:
     >>> ax.get_xlabel()
     'iterations'
     """
-    result = result_of(fitted)
+    holder = fit_with_result(fitted)
+    if holder is None and not isinstance(fitted, Result):
+        check.fitted_if_estimator(fitted)
+        raise TypeError(f"fitted must be an estimator with a result_, such as PBDL, or a Result, got {fitted!r}")
+    result = fitted if holder is None else holder.result_
     ax = axes(ax)
     checks = finite_checks(result.history)
     iterations = [each.iteration for each in checks]
@@ -60,9 +64,7 @@ def convergence(fitted: Any, ax: Axes | None = None) -> Axes:
         lowest, highest = level_range(checks)
         margin = 0.06 * (highest - lowest)
         ax.set_ylim(lowest - margin, highest + margin)
-    ax.set_xlabel("iterations")
-    ax.set_ylabel("value of the program")
-    ax.set_title(f"certified gap {percent(result.gap)}")
+    ax.set(xlabel="iterations", ylabel="value of the program", title=f"certified gap {percent(result.gap)}")
     legend(ax, [upper, lower], ["objective", "certified lower bound"])
     return ax
 
@@ -107,23 +109,26 @@ def feature_bounds(
     >>> len(ax.patches)
     3
     """
-    bounds = bounds_of(fitted) * (1.0 if scales is None else real_numbers("scales", scales))
+    holder = next((each for each in held_fits(fitted) if hasattr(each, "feature_bounds_")), None)
+    if holder is None:
+        check.fitted_if_estimator(fitted)
+        raise TypeError(f"fitted must be an estimator with feature_bounds_, such as PBDL, got {fitted!r}")
+    bounds = real_numbers("feature_bounds_", holder.feature_bounds_)
+    bounds = bounds * (1.0 if scales is None else real_numbers("scales", scales))
     texts = feature_names_of(_named(fitted), names, len(bounds))
-    fitted = _holder(fitted, "feature_bounds_")
     order = np.argsort(-bounds, kind="stable")[: check.integer_at_least("top", top, 1)]
     ax = axes(ax)
     places = np.arange(len(order))
     ax.barh(places, bounds[order], color=colour(0), height=0.7)
     ax.set_yticks(places, [shown_name(texts[number]) for number in order], parse_math=False)
-    ax.set_ylim(len(order) - 0.4, -0.6)
     ax.set_xlim(left=0)
-    ax.set_xlabel(
-        "largest slope, features of unit variance"
-        if scales is not None or _in_unit_variance(fitted)
-        else "largest slope"
-    )
-    left_out = len(bounds) - len(order)
-    ax.set_title(f"{len(order)} largest of {len(bounds)} features" if left_out else "features by their largest slope")
+    # those of regressors are in the units of the data
+    in_unit_variance = scales is not None or (getattr(holder, "standardize", False) and not is_regressor(holder))
+    title = "features by their largest slope"
+    if len(order) < len(bounds):
+        title = f"{len(order)} largest of {len(bounds)} features"
+    label = "largest slope, features of unit variance" if in_unit_variance else "largest slope"
+    ax.set(ylim=(len(order) - 0.4, -0.6), xlabel=label, title=title)
     return ax
 
 
@@ -187,32 +192,13 @@ def draw_predictions(targets: np.ndarray, found: np.ndarray, ax: Axes) -> None:
     ax.axline((ends, ends), slope=1, color=NEUTRAL, linewidth=1, linestyle="--", zorder=1)
     many = len(found) > 1000
     ax.scatter(targets, found, s=6 if many else 18, color=colour(0), alpha=0.6, linewidth=0, rasterized=many)
-    ax.set_xlabel("true")
-    ax.set_ylabel("predicted")
-    ax.set_title(f"R² = {r2_score(targets, found):.3f}" if len(found) > 1 else "one row")
+    title = f"R² = {r2_score(targets, found):.3f}" if len(found) > 1 else "one row"
+    ax.set(xlabel="true", ylabel="predicted", title=title)
 
 
-def result_of(fitted: Any) -> Result:
-    """The result of an estimator, of the one that it holds, or itself."""
-    found = fitted if isinstance(fitted, Result) else getattr(_holder(fitted, "result_"), "result_", None)
-    if isinstance(found, Result):
-        return found
-    check.fitted_if_estimator(fitted)
-    raise TypeError(f"fitted must be an estimator with a result_, such as PBDL, or a Result, got {fitted!r}")
-
-
-def bounds_of(fitted: Any) -> np.ndarray:
-    """The bounds of the features of an estimator, or of the one that it holds."""
-    found = getattr(_holder(fitted, "feature_bounds_"), "feature_bounds_", None)
-    if found is None:
-        check.fitted_if_estimator(fitted)
-        raise TypeError(f"fitted must be an estimator with feature_bounds_, such as PBDL, got {fitted!r}")
-    return np.asarray(to_numpy(found), dtype=np.float64)
-
-
-def _holder(fitted: Any, name: str) -> Any:
-    """The first estimator with an attribute, of a fitted one and those that it holds; itself where none has it."""
-    return next((each for each in held_fits(fitted) if hasattr(each, name)), fitted)
+def fit_with_result(estimator: Any) -> Any:
+    """The first of an estimator and those that it holds with the result of a solver, or None."""
+    return next((each for each in held_fits(estimator) if isinstance(getattr(each, "result_", None), Result)), None)
 
 
 def _named(fitted: Any) -> Any:
@@ -233,11 +219,6 @@ def feature_names_of(fitted: Any, names: Sequence[str] | None, n_features: int) 
     if len(found) != n_features:
         raise ValueError(f"names must have one entry for each of {n_features} features, got {len(found)}")
     return found
-
-
-def _in_unit_variance(fitted: Any) -> bool:
-    """Whether bounds are for features of unit variance: those of regressors are in the units of the data."""
-    return bool(getattr(fitted, "standardize", False)) and not is_regressor(fitted)
 
 
 def held_fits(estimator: Any) -> Iterator[Any]:

@@ -88,11 +88,9 @@ def _looked_at(divergence: Any, X: Array, y: Array | None) -> Shown:
 def draw_matrix(found: Shown, ax: Axes) -> None:
     """What :func:`divergence_matrix` shows."""
     _image(ax, found.divergences)
-    ax.set_xlabel("y, the tangent point")
-    ax.set_ylabel("x")
+    ax.set(xlabel="y, the tangent point", ylabel="x", title=f"D(x, y){found.share}")
     if found.numbers is not None:
         _borders(ax, found.classes, found.numbers)
-    ax.set_title(f"D(x, y){found.share}")
 
 
 def _image(ax: Axes, found: np.ndarray) -> None:
@@ -107,13 +105,9 @@ def _image(ax: Axes, found: np.ndarray) -> None:
     image = ax.imshow(found, cmap="viridis", norm=norm, interpolation="nearest", aspect="equal")
     bar = ax.get_figure().colorbar(image, ax=ax, shrink=0.8, extend="max" if (found > highest).any() else "neither")  # type: ignore[union-attr]
     levels = [highest * share**2 for share in (0, 0.25, 0.5, 0.75, 1)]
-    bar.set_ticks(levels, labels=[_shown_level(level) for level in levels])
+    # short: a long number would take the place of the matrix
+    bar.set_ticks(levels, labels=[f"{level:,.0f}" if 100 <= level < 1e5 else f"{level:.2g}" for level in levels])
     bar.outline.set_visible(False)
-
-
-def _shown_level(level: float) -> str:
-    """A short number for the color bar; a long one would take space from the matrix."""
-    return f"{level:,.0f}" if 100 <= level < 1e5 else f"{level:.2g}"
 
 
 def _borders(ax: Axes, classes: np.ndarray, numbers: np.ndarray) -> None:
@@ -126,8 +120,7 @@ def _borders(ax: Axes, classes: np.ndarray, numbers: np.ndarray) -> None:
     names = [shown_name(name, 14) for name in classes[there]]
     middles = (starts + ends - 1) / 2
     if len(there) > 26:  # names would lie over each other
-        ax.set_xticks([])
-        ax.set_yticks([])
+        ax.set(xticks=[], yticks=[])
         return
     size = "medium" if len(there) <= 12 else "xx-small"
     ax.set_yticks(middles, names, parse_math=False, fontsize=size)
@@ -181,13 +174,11 @@ def draw_map(found: Shown, ax: Axes) -> None:
         ax.scatter(places[:, 0], places[:, 1], s=22, color=colour(0), alpha=0.75, linewidth=0)
     else:
         _by_class(ax, places, found.classes, found.numbers)
-    ax.set_xticks([])
-    ax.set_yticks([])
+    ax.set(xticks=[], yticks=[], title=f"map{found.share}")
     ax.spines[:].set_visible(True)
     ax.spines[:].set_color(NEUTRAL)
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.08)
-    ax.set_title(f"map{found.share}")
 
 
 def _by_class(ax: Axes, places: np.ndarray, classes: np.ndarray, numbers: np.ndarray) -> None:

@@ -16,7 +16,7 @@ from bregnet.plotting._shared import (
     axes,
     classes_of,
     colour,
-    label_array,
+    labels_of,
     legend,
     measure,
     rows_of,
@@ -106,18 +106,14 @@ def draw_curves(found: Mapping[str, Curve], ax: Axes) -> None:
         style = LINES[number % len(LINES)]
         lines += ax.plot(RECALL_LEVELS, each.precisions, color=colour(number), linestyle=style, linewidth=2)
         names.append(f"{shown_name(name)}, mAP {each.map:.3f}")
-    ax.set_xlabel("recall")
-    ax.set_ylabel("precision")
-    ax.set_xlim(0, 1)
-    ax.set_ylim(0, 1.02)
-    ax.set_title("retrieval")
+    ax.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02), title="retrieval")
     legend(ax, lines, names, loc="lower left")
 
 
 def curve(by: Measure, X: Array, y: Array, known: tuple[Array, Array] | None) -> Curve:
     """Precision of all queries, against all other rows or known ones."""
-    queries, wanted = rows_of("X", X, by.divergence.n_features), label_array(y)
-    classes_of("y", wanted, len(queries))
+    queries = rows_of("X", X, by.divergence.n_features)
+    wanted = labels_of("y", y, len(queries))
     if known is None and len(queries) < 2:
         raise ValueError(f"X must have at least 2 rows, got {len(queries)}")
     items = None if known is None else known_rows(known, queries.shape[1])
@@ -133,9 +129,7 @@ def known_rows(known: tuple[Array, Array], n_features: int) -> tuple[np.ndarray,
     if not isinstance(known, tuple | list) or len(known) != 2:
         raise TypeError(f"known must be a pair (X, y) or None, got {known!r}")
     items = rows_of("known[0]", known[0], n_features)
-    labels = label_array(known[1])
-    classes_of("known[1]", labels, len(items))
-    return items, labels
+    return items, labels_of("known[1]", known[1], len(items))
 
 
 def neighbours(
@@ -175,9 +169,8 @@ def neighbours(
     """
     by = measure(divergence)
     rows = rows_of("X", X, by.divergence.n_features, divergence)
-    labels = label_array(y)
-    _, numbers = classes_of("y", labels, len(rows))
-    asked = query_rows(queries, numbers)
+    classes, numbers = classes_of("y", y, len(rows))
+    labels, asked = classes[numbers], query_rows(queries, numbers)
     if check.integer_at_least("k", k, 1) >= len(rows):
         raise ValueError(f"k must be at most {len(rows) - 1}, the number of rows to find, got {k}")
     index = BregmanIndex(by.divergence, side=by.side, device="cpu")
@@ -190,10 +183,9 @@ def neighbours(
             right = labels[item] == labels[query]
             text = f"{'✓' if right else '✗'} {shown_name(labels[item], 12)}\nrow {item}\n{shown_distance(distance)}"
             _box(ax, place + 1.25, line, text, colour(0 if right else 1), "-" if right else "--")
-    ax.set_xlim(-0.1, ids.shape[1] + 1.35)
-    ax.set_ylim(len(asked) + 0.05, -0.15)
+    title = "queries and their nearest rows"
+    ax.set(xlim=(-0.1, ids.shape[1] + 1.35), ylim=(len(asked) + 0.05, -0.15), title=title)
     ax.set_axis_off()
-    ax.set_title("queries and their nearest rows")
     return ax
 
 

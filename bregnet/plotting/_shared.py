@@ -40,12 +40,6 @@ class Measure:
     divergence: BregmanDivergence
     side: str = "right"
 
-    def between(self, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
-        """Divergences of items from queries, (n_queries, n_items)."""
-        if self.side == "right":
-            return self.divergence.pairwise(queries, items)
-        return self.divergence.pairwise(items, queries).T
-
 
 def measure(given: Any, name: str = "divergence") -> Measure:
     """The divergence of an estimator, a generator or a name, with the side that the estimator searches."""
@@ -106,7 +100,9 @@ def classes_of(name: str, labels: Any, n_rows: int) -> tuple[np.ndarray, np.ndar
     values = label_array(labels)
     if values.shape != (n_rows,):
         raise ValueError(f"{name} must have shape ({n_rows},), a label for each row, got {values.shape}")
-    _refuse_missing(name, values)
+    n_missing = sum(map(_is_missing, values)) if values.dtype == object else int((values != values).sum())
+    if n_missing:  # they would make up a class
+        raise ValueError(f"{name} must have a label for each row, got none in {n_missing} of {len(values)} rows")
     try:
         classes, numbers = np.unique(values, return_inverse=True)
     except TypeError as error:
@@ -114,11 +110,10 @@ def classes_of(name: str, labels: Any, n_rows: int) -> tuple[np.ndarray, np.ndar
     return classes, numbers
 
 
-def _refuse_missing(name: str, values: np.ndarray) -> None:
-    """Raise an error for rows without a label, which would become a class."""
-    n_missing = sum(map(_is_missing, values)) if values.dtype == object else int((values != values).sum())
-    if n_missing:
-        raise ValueError(f"{name} must have a label for each row, got none in {n_missing} of {len(values)} rows")
+def labels_of(name: str, labels: Any, n_rows: int) -> np.ndarray:
+    """A label of one kind for each row."""
+    classes, numbers = classes_of(name, labels, n_rows)
+    return classes[numbers]
 
 
 def _is_missing(value: Any) -> bool:

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import estimator_html_repr
 
 from bregnet.divergences import BregmanDivergence
-from bregnet.plotting._fits import finite_checks, held_fits, level_range, percent
+from bregnet.plotting._fits import finite_checks, fit_with_result, level_range, percent
 from bregnet.reporting.numbers import piece_counts
 from bregnet.retrieval import BregmanIndex
 from bregnet.solver.result import Result
@@ -31,7 +31,7 @@ def html_card(shown: Any) -> str:
 def _(shown: BaseEstimator) -> str:
     """An estimator: its parameters as scikit-learn shows them and, once it is fitted, its certificate."""
     parameters: str = estimator_html_repr(shown)
-    fit = next((each for each in held_fits(shown) if getattr(each, "result_", None) is not None), None)
+    fit = fit_with_result(shown)
     if fit is None:
         return parameters
     facts = {"gap": percent(fit.result_.gap)}

@@ -26,17 +26,9 @@ def of_fit(subject: Subject) -> dict[str, Any]:
     fit, found = subject.fit, dict[str, Any](estimator=subject.name)
     if subject.result is not None:
         result = subject.result
-        found |= {
-            "learner": type(fit).__name__,
-            "status": result.status,
-            "converged": result.converged,
-            "gap": result.gap,
-            "objective": result.objective,
-            "dual_bound": result.dual_bound,
-            "iterations": result.n_iter,
-            "interior_point_steps": result.n_interior,
-            "seconds": result.seconds,
-        }
+        found["learner"] = type(fit).__name__
+        found |= {name: getattr(result, name) for name in ("status", "converged", "gap", "objective", "dual_bound")}
+        found |= {"iterations": result.n_iter, "interior_point_steps": result.n_interior, "seconds": result.seconds}
         for name in ("alpha", "temperature"):
             chosen = getattr(fit, f"{name}_", getattr(fit, name, None))
             if chosen is not None:

@@ -133,27 +133,20 @@ def report(
     """
     require("bregnet.report", "jinja2", "matplotlib", extra="report")
     subject = subject_of(estimator, X, y, X_known, y_known, feature_names, class_names)
-    given = None if comparison is None else table(comparison)
+    given = [] if comparison is None else [sections_of.compared(table(comparison))]
     numbers = numbers_of.of_fit(subject)
     if subject.by is None:
         numbers |= numbers_of.of_predictions(subject)
-        parts = _of_regression(subject)
+        parts = [sections_of.targets(subject)]
+        if subject.result is not None:
+            parts += [sections_of.certificate(subject), sections_of.features(subject)]
     else:
         parts = _of_divergence(subject, numbers, baseline)
-    if given is not None:
-        parts.insert(0, sections_of.compared(given))
-    parts.append(sections_of.everything(numbers))
+    parts = [*given, *parts, sections_of.everything(numbers)]
     made = Report(_page(subject, numbers, parts, title), numbers)
     if path is not None:
         made.save(path)
     return made
-
-
-def _of_regression(subject: Subject) -> list[Section]:
-    parts = [sections_of.targets(subject)]
-    if subject.result is not None:
-        parts += [sections_of.certificate(subject), sections_of.features(subject)]
-    return parts
 
 
 def _of_divergence(subject: Subject, numbers: dict[str, Any], baseline: Any) -> list[Section]:
@@ -201,19 +194,18 @@ def _page(subject: Subject, numbers: dict[str, Any], parts: list[Section], title
 
 def _tiles(numbers: dict[str, Any]) -> list[tuple[str, str, str]]:
     """The figures at the top: name, value, and the value of the baseline."""
-    tiles = []
-    baseline = numbers.get("baseline")
-    if "map" in numbers:
-        tiles.append(("mean average precision", numbers["map"], numbers.get("baseline_map")))
-        tiles.append((f"{numbers['neighbours']}-NN accuracy", numbers["accuracy"], numbers.get("baseline_accuracy")))
-    if numbers.get("r2") is not None:
-        tiles.append(("R²", numbers["r2"], None))
-    if "mean_absolute_error" in numbers:
-        tiles.append(("mean absolute error", numbers["mean_absolute_error"], None))
-    shown = [
-        (name, numbers_of.shown(value), "" if other is None else f"{baseline}: {numbers_of.shown(other)}")
-        for name, value, other in tiles
-    ]
+    tiles = {
+        "map": "mean average precision",
+        "accuracy": f"{numbers.get('neighbours')}-NN accuracy",
+        "r2": "R²",
+        "mean_absolute_error": "mean absolute error",
+    }
+    shown = []
+    for key, name in tiles.items():
+        if numbers.get(key) is not None:
+            other = numbers.get(f"baseline_{key}")
+            beside = "" if other is None else f"{numbers['baseline']}: {numbers_of.shown(other)}"
+            shown.append((name, numbers_of.shown(numbers[key]), beside))
     if "gap" in numbers:
         shown.append(("certified gap", percent(numbers["gap"]), f"{numbers['iterations']:,} iterations"))
         used = f"{numbers['features_used']} of {numbers['features']}"

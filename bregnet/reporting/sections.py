@@ -21,19 +21,6 @@ WIDE, SQUARE = (5.0, 3.3), (4.6, 3.9)  # inches
 
 
 @dataclass(frozen=True)
-class Example:
-    """A query, its neighbors, and how many are of its class, by each divergence.
-
-    A neighbor is its label, its row number, its divergence, and whether it is of the query's class.
-    """
-
-    label: str
-    row: int
-    neighbours: list[tuple[str, int, str, bool]]
-    hits: list[str]
-
-
-@dataclass(frozen=True)
 class Section:
     """A section of the page; empty parts are left out. Pictures are SVG with a caption each."""
 
@@ -43,7 +30,7 @@ class Section:
     pictures: list[tuple[str, str]] = field(default_factory=list)
     table: Table | None = None
     caption: str = ""
-    examples: list[tuple[str, list[Example]]] = field(default_factory=list)
+    examples: list[tuple[str, list[dict[str, Any]]]] = field(default_factory=list)
     measures: list[str] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
 
@@ -142,17 +129,16 @@ def _pictures(
     name: str, kind: str, draw: Callable[[Shown, Any], None], found: dict[str, Shown]
 ) -> list[tuple[str, str]]:
     """The same picture by each divergence."""
-    pictures = []
-    for place, (by, shown_rows) in enumerate(found.items()):
 
-        def draw_titled(ax: Any, by: str = by, shown_rows: Shown = shown_rows) -> None:
-            draw(shown_rows, ax)
-            ax.set_title(shown_name(by, 48) + shown_rows.share, parse_math=False)
+    def picture(place: int, by: str, rows: Shown) -> tuple[str, str]:
+        def draw_titled(ax: Any) -> None:
+            draw(rows, ax)
+            ax.set_title(shown_name(by, 48) + rows.share, parse_math=False)
 
-        about = f"{kind} of the divergences among {len(shown_rows.divergences)} rows by {by}, with their classes."
-        svg = drawn(f"{name}-{place}", f"{kind} by {by}", about, draw_titled, SQUARE)
-        pictures.append((svg, ""))
-    return pictures
+        about = f"{kind} of the divergences among {len(rows.divergences)} rows by {by}, with their classes."
+        return drawn(f"{name}-{place}", f"{kind} by {by}", about, draw_titled, SQUARE), ""
+
+    return [picture(place, by, rows) for place, (by, rows) in enumerate(found.items())]
 
 
 def examples(subject: Subject, found: dict[str, Retrieval]) -> Section:
@@ -172,7 +158,8 @@ def examples(subject: Subject, found: dict[str, Retrieval]) -> Section:
     return Section("examples", "Examples", text, examples=filled, measures=list(found))
 
 
-def _example(subject: Subject, found: dict[str, Retrieval], row: int) -> Example:
+def _example(subject: Subject, found: dict[str, Retrieval], row: int) -> dict[str, Any]:
+    """A query, its neighbours, and how many are of its class, by each divergence."""
     rows, searched = subject.rows, subject.known or subject.rows
     own = rows.targets[row]
     ours = found[subject.name]
@@ -186,7 +173,8 @@ def _example(subject: Subject, found: dict[str, Retrieval], row: int) -> Example
         for distance, item in zip(ours.distances[row], ours.ids[row], strict=True)
     ]
     hits = [f"{int((searched.targets[each.ids[row]] == own).sum())} of {each.ids.shape[1]}" for each in found.values()]
-    return Example(shown_name(subject.class_names[own]), int(rows.numbers[row]), neighbours, hits)
+    label, number = shown_name(subject.class_names[own]), int(rows.numbers[row])
+    return {"label": label, "row": number, "neighbours": neighbours, "hits": hits}
 
 
 def targets(subject: Subject) -> Section:

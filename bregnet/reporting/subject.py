@@ -15,11 +15,10 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array
 from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean, divergence
 from bregnet.divergences.resolve import best_of
-from bregnet.plotting._fits import feature_names_of, held_fits, predicted_by, targets_of
+from bregnet.plotting._fits import feature_names_of, fit_with_result, predicted_by, targets_of
 from bregnet.plotting._shared import (
     Measure,
-    classes_of,
-    label_array,
+    labels_of,
     measure,
     printable,
     rows_of,
@@ -124,7 +123,7 @@ def subject_of(
     if regression:
         check_is_fitted(estimator)
     by = None if regression else measure(estimator, "estimator")
-    fit = next((each for each in held_fits(estimator) if isinstance(getattr(each, "result_", None), Result)), None)
+    fit = fit_with_result(estimator)
     n_features = getattr(estimator, "n_features_in_", None) if by is None else by.divergence.n_features
     features = rows_of("X", X, n_features, estimator)
     names: list[str] = []
@@ -171,11 +170,9 @@ def _labelled(
     classes_before: np.ndarray | None,
 ) -> tuple[Rows, Rows | None, list[str]]:
     """Rows with numbered classes, and the names of the classes."""
-    labels = [label_array(y)]
-    classes_of("y", labels[0], len(features))
+    labels = [labels_of("y", y, len(features))]
     if others is not None:
-        labels.append(check.same_kind("y_known", label_array(y_known), labels[0]))
-        classes_of("y_known", labels[1], len(others))
+        labels.append(check.same_kind("y_known", labels_of("y_known", y_known, len(others)), labels[0]))
     if classes_before is not None and classes_before.dtype.kind == labels[0].dtype.kind:
         labels.append(classes_before)  # a class may be missing here, and still has its name
     classes, numbers = np.unique(np.concatenate(labels), return_inverse=True)
@@ -205,8 +202,10 @@ def baselines_of(given: Any, subject: Subject) -> dict[str, Measure]:
     if given is None:
         return {}
     if not (isinstance(given, str) and given == "sqeuclidean"):
-        by = measure(given, "baseline")
-        if _is_subject(given, by, subject):
+        by, own = measure(given, "baseline"), subject.by
+        assert own is not None
+        same_function = by.divergence.generator is own.divergence.generator and by.side == own.side
+        if given == subject.estimator if isinstance(given, str) else same_function:
             return {}
         name = printable(_name(given))
         return {f"{name}, baseline" if name == subject.name else name: by}
@@ -225,14 +224,6 @@ def unit_variance_euclid(X: np.ndarray) -> BregmanDivergence:
     return BregmanDivergence(
         SquaredEuclidean(np.divide(1.0, variances, out=np.ones_like(variances), where=variances > 0))
     )
-
-
-def _is_subject(given: Any, by: Measure, subject: Subject) -> bool:
-    """Whether a baseline is the subject: the same name, or the same function and side."""
-    assert subject.by is not None
-    if isinstance(given, str):
-        return isinstance(subject.estimator, str) and given == subject.estimator
-    return by.divergence.generator is subject.by.divergence.generator and by.side == subject.by.side
 
 
 def _name(given: Any) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from bregnet._core import validation as check
 from bregnet._core.state import Tensors, mapping
-from bregnet.divergences.state import DivergenceField
+from bregnet.divergences.state import read_divergence, write_divergence
 from bregnet.retrieval.collection import LARGEST_ID, Collection
 from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.engines import ENGINES
@@ -40,7 +40,7 @@ def write_index(name: str, index: BregmanIndex, tensors: Tensors, folder: Path |
         return {
             "side": index.side,
             **index._settings()._asdict(),
-            "divergence": DivergenceField().write(f"{name}.divergence", index.divergence, tensors),
+            "divergence": write_divergence(f"{name}.divergence", index.divergence, tensors),
             "device": index.device.type,
             "next_id": collection.next_id,
             "items": rows is not None,
@@ -64,7 +64,7 @@ def read_index(
     engine = state["engine"]
     if engine is not None and mapping("engine", engine)["type"] == PieceEngine.__name__:
         settings["kind"] = "flat"  # 0.1.0 gave kind "ivf" exact lists of pieces where it could
-    divergence = DivergenceField().read(f"{name}.divergence", state["divergence"], tensors)
+    divergence = read_divergence(f"{name}.divergence", state["divergence"], tensors)
     index = cls(divergence, **settings, device=device or ("cpu" if state["device"] == "cpu" else "auto"))
     if index.random_state is not None and index.random_state >= 2**32:
         raise ValueError(f"random_state must be below 2**32, got {index.random_state}")
@@ -118,7 +118,7 @@ def write_form(name: str, form: InnerProductForm, tensors: Tensors) -> dict[str,
             tensors.put(f"{name}.symmetry.{part}", tensor)
     return {
         "side": form.lift.side,
-        "divergence": DivergenceField().write(f"{name}.divergence", form.lift.divergence, tensors),
+        "divergence": write_divergence(f"{name}.divergence", form.lift.divergence, tensors),
         "symmetric": form.symmetry is not None,
     }
 
@@ -126,7 +126,7 @@ def write_form(name: str, form: InnerProductForm, tensors: Tensors) -> dict[str,
 def read_form(name: str, state: Any, tensors: Tensors) -> InnerProductForm:
     """Read what `write_form` wrote."""
     side = check.one_of("side", mapping(name, state)["side"], ("right", "left"))
-    divergence = DivergenceField().read(f"{name}.divergence", state["divergence"], tensors)
+    divergence = read_divergence(f"{name}.divergence", state["divergence"], tensors)
     items = tensors.tensor(f"{name}.items", (None, None), torch.float32)
     ids = tensors.tensor(f"{name}.ids", (len(items),), torch.int64)
     symmetric = check.boolean("symmetric", state["symmetric"])

@@ -440,7 +440,7 @@ class TestWriting:
         assert repr(bregnet.load(tmp_path / "saved")) == "Logistic()"
 
     def test_bad_places(self, tmp_path):
-        with pytest.raises(IsADirectoryError, match="path must be that of a file"):
+        with pytest.raises(IsADirectoryError, match="path must be a file"):
             bregnet.save(KullbackLeibler(), tmp_path)
         with pytest.raises(FileNotFoundError, match="path must lie in a folder that exists"):
             bregnet.save(KullbackLeibler(), tmp_path / "no" / "such")

@@ -410,7 +410,7 @@ class TestWhatCannotBeSaved:
     @pytest.mark.parametrize("name", ["classifier", "ranker", "k-means", "mixture"])
     def test_bad_places(self, tmp_path, name, monkeypatch):
         model = fitted(name)
-        with pytest.raises(IsADirectoryError, match="path must be that of a file"):
+        with pytest.raises(IsADirectoryError, match="path must be a file"):
             bregnet.save(model, tmp_path)
         with pytest.raises(FileNotFoundError, match="path must lie in a folder that exists"):
             bregnet.save(model, tmp_path / "no" / "such")
