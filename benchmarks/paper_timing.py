@@ -74,7 +74,7 @@ def timed_fit(fold: Fold, *, dc: bool, stop: str, max_iter: int) -> Outcome:
     """One fit with a piece per point; the score is R^2 on the test part, the time includes setting up."""
     compile_first()
     began, cpu_began = time.perf_counter(), time.process_time()
-    units = Standardisation.of(fold.X, fold.y)
+    units = Standardisation.from_rows(fold.X, fold.y)
     problem, _ = (DCRegressor if dc else ConvexRegressor)(ALPHA, n_pieces=None)._program(fold.X, fold.y, units)
     validation = Validation(fold.X_test, fold.y_test, units)
     options = Options(tol=SETTINGS["gap"], max_iter=max_iter)

@@ -18,7 +18,7 @@ from benchmarks.timing import FIT_COLUMNS, fastest_seconds, fit_row, in_own_proc
 from bregnet import BregmanDivergence, MaxAffine
 from bregnet.metrics import mean_average_precision
 from bregnet.solver.admm import Options
-from bregnet.solver.bregman import BregmanLearning, Labels
+from bregnet.solver.bregman import BregmanLearning, LabelLoss
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.penalty import Penalty
 from bregnet.solver.solve import solve
@@ -45,7 +45,7 @@ def label_problem(X: np.ndarray, y: np.ndarray, alpha: float) -> BregmanLearning
     sizes = np.unique(y, return_counts=True)[1]
     similar = float(np.square(sizes).sum())
     weights = 0.5 / similar, 0.5 / (len(X) ** 2 - similar)
-    labels = Labels(geometry, torch.eye(len(sizes), dtype=torch.float64), torch.as_tensor(sizes), *weights)
+    labels = LabelLoss(geometry, torch.eye(len(sizes), dtype=torch.float64), torch.as_tensor(sizes), *weights)
     return BregmanLearning(geometry, Penalty(torch.full((X.shape[1],), alpha, dtype=torch.float64)), labels)
 
 

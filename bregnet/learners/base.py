@@ -180,7 +180,7 @@ class SolverEstimator(BaseEstimator, ABC):
         if self._seen is not None:
             targets = np.concatenate([self._seen.targets, check.same_kind("y", targets, self._seen.targets)])
             features = np.concatenate([self._seen.features, features])
-        fresh = Standardisation.of(features, targets if self._predicts else None)
+        fresh = Standardisation.from_rows(features, targets if self._predicts else None)
         if self._seen is None or not self._seen.units.serves(fresh):
             self._warm, self._seen = None, SeenRows(features, targets, fresh)
         else:
@@ -201,7 +201,7 @@ class SolverEstimator(BaseEstimator, ABC):
 
     def _units(self, features: np.ndarray, targets: np.ndarray | None = None) -> Standardisation:
         """The units of a fit: those that `partial_fit` goes on with, or else those of the rows."""
-        return Standardisation.of(features, targets) if self._seen is None else self._seen.units
+        return Standardisation.from_rows(features, targets) if self._seen is None else self._seen.units
 
     def _options(self, n_rows: int) -> Options:
         """Parameters of the loop; those that all learners have are checked."""
@@ -283,7 +283,7 @@ class SolverEstimator(BaseEstimator, ABC):
         """The best pieces and how they were found; where a later fit may go on from them, their state is kept."""
         listeners = _Listeners(self.callback, monitor, learned)
         options = replace(options, monitor=listeners, tight_from=0.0 if monitor is None else monitor.tight_from)
-        solution = solve(problem, options, start=start.state, keeper=start.checkpoint)
+        solution = solve(problem, options, start=start.state, writer=start.checkpoint)
         if monitor is not None:
             monitor.finish(partial(learned, solution.pieces))
         if self.warm_start or self._seen is not None:

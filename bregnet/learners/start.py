@@ -23,7 +23,7 @@ class Start(NamedTuple):
 
     geometry: Geometry
     state: Any  # of an earlier fit, or None
-    checkpoint: checkpoints.Keeper | None  # reads and writes it
+    checkpoint: checkpoints.CheckpointWriter | None  # reads and writes it
 
 
 @dataclass
@@ -112,7 +112,7 @@ def starting_geometry(
 
 def open_checkpoint(
     given: Any, parameters: Sequence[Any], max_iter: int, points: Points, classes: np.ndarray | None
-) -> tuple[checkpoints.Keeper | None, Tensor | None]:
+) -> tuple[checkpoints.CheckpointWriter | None, Tensor | None]:
     """What reads and writes the checkpoint of a fit, if it has one, and the cells that are stored there, if any.
 
     All processes that share a fit must have the same data and parameters.
@@ -120,7 +120,7 @@ def open_checkpoint(
     found, ranks = checkpoints.checked(given), current()
     if found is None and ranks.size == 1:
         return None, None
-    writer = None if found is None else checkpoints.Keeper(found, ranks)
+    writer = None if found is None else checkpoints.CheckpointWriter(found, ranks)
     units, merged = points.units, points.merged
     arrays = units.centre, units.scale, merged.inverse, merged.counts, np.zeros(0) if classes is None else classes
     about = checkpoints.digest(parameters, (torch.as_tensor(array) for array in arrays))

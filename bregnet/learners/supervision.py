@@ -41,7 +41,7 @@ class Supervision(ABC):
         return merged, None
 
     @abstractmethod
-    def loss(self, geometry: Geometry, points: Points) -> bregman.Supervision:
+    def loss(self, geometry: Geometry, points: Points) -> bregman.SlackLoss:
         """The loss of the program."""
 
 
@@ -82,13 +82,13 @@ class Labels(Supervision):
         merged = in_groups(merged, self.classes)
         return merged, majority(merged, self.classes)
 
-    def loss(self, geometry: Geometry, points: Points) -> bregman.Labels:
+    def loss(self, geometry: Geometry, points: Points) -> bregman.LabelLoss:
         """All pairs count."""
         histograms, sizes = class_histograms(points.merged, self.classes)
         ends, share = np.cumsum(sizes), points.share
         here = (np.minimum(ends, share.stop) - np.maximum(ends - sizes, share.start)).clip(0)  # of each group
         there, sizes_here = (torch.as_tensor(part[here > 0], device=points.device) for part in (histograms, here))
-        return bregman.Labels(geometry, there, sizes_here, *self._weights)
+        return bregman.LabelLoss(geometry, there, sizes_here, *self._weights)
 
 
 class Pairs(Supervision):
@@ -123,11 +123,11 @@ class Pairs(Supervision):
         self.known = KnownPairs(tangents, points, np.concatenate([alike, alike]))
         self._weights = _pair_weights(balanced, 2 * float(alike.sum()), 2 * float((~alike).sum()))
 
-    def loss(self, geometry: Geometry, points: Points) -> bregman.Pairs:
+    def loss(self, geometry: Geometry, points: Points) -> bregman.PairLoss:
         """The given pairs count."""
         (pull, push), known, place = self._weights, self.known, points.merged.inverse
         parts = place[known.tangents], place[known.points], pull * known.similar, push * ~known.similar
-        return bregman.Pairs(geometry, *(torch.as_tensor(part, device=points.device) for part in parts))
+        return bregman.PairLoss(geometry, *(torch.as_tensor(part, device=points.device) for part in parts))
 
 
 class Triplets(Supervision):
@@ -150,10 +150,10 @@ class Triplets(Supervision):
         tangents, points = np.concatenate([rows[:, [0, 1]], rows[:, [0, 2]]]).T
         self.known = KnownPairs(tangents, points, np.arange(2 * len(rows)) < len(rows))
 
-    def loss(self, geometry: Geometry, points: Points) -> bregman.Triplets:
+    def loss(self, geometry: Geometry, points: Points) -> bregman.TripletLoss:
         """The given triplets count, all the same."""
         there = torch.as_tensor(points.merged.inverse[self._rows], device=points.device)
-        return bregman.Triplets(geometry, there, geometry.lifted.new_full((len(there),), 1 / len(there)))
+        return bregman.TripletLoss(geometry, there, geometry.lifted.new_full((len(there),), 1 / len(there)))
 
 
 def _row_numbers(name: str, values: Any, width: int, n_rows: int) -> np.ndarray:

@@ -54,9 +54,10 @@ class Tangents:
         return (self.values[part, None] - self._geometry.lifted[part] @ self.pieces.T).clamp_min_(0)
 
 
-class Supervision(ABC):
+class SlackLoss(ABC):
     """What is known about the points: it weighs their divergences, in the primal and in the dual."""
 
+    kind: str  # its name in checkpoints
     margins: Margins | None = None
     entries: Entries | None = None
     coupled = False  # whether a loss acts on several slacks at once
@@ -78,11 +79,11 @@ class Supervision(ABC):
         """What multipliers, each no lower than its floor and then scaled, are worth; scale is at most 1."""
 
     @abstractmethod
-    def raised(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
-        """Multipliers mu of some pieces, raised to the floor below which the dual is unbounded, in place."""
+    def clamped_multipliers(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
+        """Multipliers mu of some pieces, clamped at the floor below which the dual is unbounded, in place."""
 
 
-class Labels(Supervision):
+class LabelLoss(SlackLoss):
     """Points of the same class are similar, others are not.
 
     Parameters
@@ -96,6 +97,8 @@ class Labels(Supervision):
     pull, push : float
         Weight of a similar and of a dissimilar pair of observations.
     """
+
+    kind = "Labels"
 
     def __init__(self, geometry: Geometry, histograms: Tensor, sizes: Tensor, pull: float, push: float) -> None:
         self._geometry, self._histograms, self._sizes = geometry, histograms, sizes
@@ -135,7 +138,7 @@ class Labels(Supervision):
             total += torch.stack([_short(push[groups], scale * divergence) for scale in scales])
         return self._geometry.ranks.sum(total)
 
-    def raised(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
+    def clamped_multipliers(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
         """mu >= -P."""
         assert self.margins is not None
         return torch.maximum(tile, -self.margins.at(rows)[0], out=tile)
@@ -147,14 +150,14 @@ class Labels(Supervision):
         total = torch.zeros((), dtype=torch.float64, device=geometry.lifted.device)
         for rows, tile in multipliers.tiles():
             pull, push = self.margins.at(rows)
-            worth = torch.minimum(push, self.raised(multipliers, rows, tile).mul_(scale).add_(pull))
+            worth = torch.minimum(push, self.clamped_multipliers(multipliers, rows, tile).mul_(scale).add_(pull))
             own = own_entries(geometry, rows)
             worth[own] = push[own]
             total += worth.sum()
         return MARGIN * float(geometry.ranks.sum(total))
 
 
-class Pairs(Supervision):
+class PairLoss(SlackLoss):
     """Some pairs are similar, some are not.
 
     Parameters
@@ -165,6 +168,8 @@ class Pairs(Supervision):
     pull, push : Tensor of shape (m,)
         Weights of each as a similar and as a dissimilar pair.
     """
+
+    kind = "Pairs"
 
     def __init__(self, geometry: Geometry, tangents: Tensor, points: Tensor, pull: Tensor, push: Tensor) -> None:
         self._geometry = geometry
@@ -191,7 +196,7 @@ class Pairs(Supervision):
         pushed = torch.stack([_short(self._push, scale * divergence) for scale in scales])
         return scales * (self._pull @ divergence) + pushed
 
-    def raised(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
+    def clamped_multipliers(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
         """mu >= -P on the pairs and mu >= 0 elsewhere."""
         return raise_entries(self.entries, -self.entries.pull, rows, tile)
 
@@ -204,7 +209,7 @@ class Pairs(Supervision):
         return MARGIN * float(torch.where(own, entries.push, worth).sum())
 
 
-class Triplets(Supervision):
+class TripletLoss(SlackLoss):
     """The anchor is nearer to the positive than to the negative.
 
     Parameters
@@ -215,6 +220,7 @@ class Triplets(Supervision):
     weights : Tensor of shape (m,)
     """
 
+    kind = "Triplets"
     coupled = True
 
     def __init__(self, geometry: Geometry, triplets: Tensor, weights: Tensor) -> None:
@@ -243,7 +249,7 @@ class Triplets(Supervision):
         farther = tangents.pairs(anchors, positives) - tangents.pairs(anchors, negatives)
         return torch.stack([self._weights @ (TRIPLET_MARGIN + scale * farther).clamp_min(0) for scale in scales])
 
-    def raised(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
+    def clamped_multipliers(self, multipliers: Multipliers, rows: slice, tile: Tensor) -> Tensor:
         """mu >= the multipliers of triplets in which a slack is the far one, minus those where it is the near one."""
         short = self._shortfalls(multipliers)
         floor = self.entries.gather(torch.stack([-short, short]))
@@ -300,13 +306,13 @@ class BregmanLearning(Problem):
     ----------
     geometry : Geometry
     penalty : Penalty
-    supervision : Supervision
+    supervision : SlackLoss
     """
 
     layout = "all_pairs"
     interior = True
 
-    def __init__(self, geometry: Geometry, penalty: Penalty, supervision: Supervision) -> None:
+    def __init__(self, geometry: Geometry, penalty: Penalty, supervision: SlackLoss) -> None:
         super().__init__(geometry, penalty, 1)
         self.ranks = geometry.ranks
         self.supervision = supervision
@@ -320,7 +326,7 @@ class BregmanLearning(Problem):
     def identity(self) -> tuple[list[Any], list[Tensor | None]]:
         """Values and tensors that tell this problem from others."""
         values, tensors = super().identity()
-        return [*values, type(self.supervision).__name__], [*tensors, *self.supervision.tensors()]
+        return [*values, self.supervision.kind], [*tensors, *self.supervision.tensors()]
 
     def slack_loss(self) -> tuple[Tensor, Hinges]:
         """Weights of the slacks, and hinges on them."""
@@ -364,7 +370,7 @@ class BregmanLearning(Problem):
         leaving, arriving = lifted.new_zeros((geometry.n_pieces, lifted.shape[1])), torch.zeros_like(lifted[:, 0])
         mass = torch.zeros_like(lifted[0, 0])
         for rows, tile in found.tiles():
-            mu = self.supervision.raised(found, rows, tile)
+            mu = self.supervision.clamped_multipliers(found, rows, tile)
             mu[own_entries(geometry, rows)] = 0
             leaving[rows] = mu @ lifted
             arriving += mu.sum(0)

@@ -112,7 +112,7 @@ class _Latest:
         os.replace(partial, path)
 
 
-class Keeper:
+class CheckpointWriter:
     """Writes the state of one fit to its folder, and reads what is there.
 
     Parameters

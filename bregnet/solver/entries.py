@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.kernels import Kernel, Moments
-from bregnet.solver.margins import TRIPLET_MARGIN, pulled
+from bregnet.solver.margins import TRIPLET_MARGIN, slack_prox
 
 
 class Entries(ABC):
@@ -70,7 +70,7 @@ class PairEntries(Entries):
 
     def slack(self, state: Tensor, copies: Tensor, rho: float) -> Tensor:
         """As the labels', entry by entry."""
-        return pulled(state, self.pull / rho, self.push / rho)
+        return slack_prox(state, self.pull / rho, self.push / rho)
 
 
 class TripletEntries(Entries):

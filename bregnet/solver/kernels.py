@@ -18,7 +18,7 @@ from torch import Tensor
 from bregnet._core.chunks import blocks, cache
 from bregnet.solver.admm import single_threaded_torch
 from bregnet.solver.geometry import Geometry
-from bregnet.solver.margins import Margins, pulled
+from bregnet.solver.margins import Margins, slack_prox
 from bregnet.solver.threads import Threads
 
 FUSED_MAX_DIMENSION = 64  # beyond, matrix products win over the fused loop
@@ -73,7 +73,7 @@ class Kernel(ABC):
         """Slacks s of some rows of the state."""
         if self._scaled is None:
             return (-tile).clamp_min_(0)
-        return pulled(tile, *self._scaled.at(rows))
+        return slack_prox(tile, *self._scaled.at(rows))
 
     def moments(self, state: Tensor) -> Moments:
         """The moments of a state as it is: a step of length 0, so that they are the same to the last bit."""
@@ -95,7 +95,7 @@ class Kernel(ABC):
         exact = None if self._margins is None else self._margins.scaled(self.rho, torch.float64)
         for rows in self._tiles(state):
             tile = state[rows].double()
-            slack = (-tile).clamp_min_(0) if exact is None else pulled(tile, *exact.at(rows))
+            slack = (-tile).clamp_min_(0) if exact is None else slack_prox(tile, *exact.at(rows))
             yield rows, (tile + slack).mul_(self.rho)
 
     def _tiles(self, state: Tensor) -> Iterator[slice]:

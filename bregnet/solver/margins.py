@@ -12,7 +12,7 @@ MARGIN = 2.0  # the slack above which nothing pushes any more
 TRIPLET_MARGIN = 1.0  # the difference of two slacks above which a triplet is content
 
 
-def pulled(state: Tensor, pull: Tensor | float, push: Tensor | float) -> Tensor:
+def slack_prox(state: Tensor, pull: Tensor | float, push: Tensor | float) -> Tensor:
     """Prox of ``pull * s + push * max(0, MARGIN - s)`` over s >= 0 at -w, with weights in units of rho."""
     start = -state - pull
     return torch.maximum(start, (start + push).clamp_max(MARGIN)).clamp_min(0)

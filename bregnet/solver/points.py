@@ -40,7 +40,7 @@ class Standardisation:
     target_scale: float = 1.0
 
     @classmethod
-    def of(cls, X: np.ndarray, y: np.ndarray | None = None) -> Standardisation:
+    def from_rows(cls, X: np.ndarray, y: np.ndarray | None = None) -> Standardisation:
         """Means and standard deviations."""
         centre, scale = _spread("X", X)
         if y is None:

@@ -78,7 +78,7 @@ class Result:
     n_polish: int = 0
 
     @classmethod
-    def of(
+    def from_history(
         cls,
         history: tuple[Check, ...],
         tol: float,
@@ -103,7 +103,7 @@ class Result:
 
     def restated(self, objective: float, tol: float) -> Result:
         """The same fit when its function turns out to have another value."""
-        return Result.of(
+        return Result.from_history(
             self.history,
             tol,
             objective=objective,

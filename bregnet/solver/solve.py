@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 
 from bregnet.solver.admm import Certified, Iteration, Options, single_threaded_torch
 from bregnet.solver.all_pairs import AllPairs
-from bregnet.solver.checkpoints import STRIDE, Keeper, digest
+from bregnet.solver.checkpoints import STRIDE, CheckpointWriter, digest
 from bregnet.solver.interior import InteriorPoint, system_size, working_elements
 from bregnet.solver.problem import Problem
 from bregnet.solver.result import Check, Result, relative_gap
@@ -94,11 +94,11 @@ def _progress(options: Options, rank: int) -> AbstractContextManager[tqdm | None
 class _Run:
     """One run of the loop: an iteration, what has been found, and where the loop is."""
 
-    def __init__(self, iteration: Iteration, monitor: _Monitor, keeper: Keeper | None, began: float) -> None:
-        self.iteration, self.monitor, self.keeper = iteration, monitor, keeper
+    def __init__(self, iteration: Iteration, monitor: _Monitor, writer: CheckpointWriter | None, began: float) -> None:
+        self.iteration, self.monitor, self.writer = iteration, monitor, writer
         self.options, self.problem = iteration.options, cast(Any, iteration.problem)
         self.n_interior, self.next_check = 0, iteration.next_check()
-        self._stride = STRIDE if keeper is not None else iteration.options.max_iter
+        self._stride = STRIDE if writer is not None else iteration.options.max_iter
         self.seconds = -began  # plus those of earlier runs
 
     @property
@@ -117,7 +117,7 @@ class _Run:
 
     def save(self) -> None:
         """Write a snapshot where that is due."""
-        if self.keeper is None or self.monitor.done or not self.keeper.due(self.iteration.n_iter):
+        if self.writer is None or self.monitor.done or not self.writer.due(self.iteration.n_iter):
             return
         state, tensors = self.iteration.snapshot()
         values = {
@@ -130,7 +130,7 @@ class _Run:
             "state": state,
         }
         known = {"best": self.monitor.best.pieces, "cells": self.problem.geometry.cells}
-        self.keeper.save(self.iteration.n_iter, values, tensors | known)
+        self.writer.save(self.iteration.n_iter, values, tensors | known)
 
     def check(self) -> None:
         """Certify the current iteration."""
@@ -195,7 +195,7 @@ def solve(
     options: Options,
     *,
     start: Any = None,
-    keeper: Keeper | None = None,
+    writer: CheckpointWriter | None = None,
     iteration: Iteration | None = None,
 ) -> Solution:
     """Minimise `problem` by two-block ADMM until its certified gap is small enough.
@@ -206,7 +206,7 @@ def solve(
     options : Options
     start : state or None
         That of an earlier solution, to go on from; it is used up.
-    keeper : Keeper or None
+    writer : CheckpointWriter or None
         Keeps the state in files, and has what an interrupted run has left.
     iteration : Iteration or None
         The iteration to run, ready to start; None makes the one that the problem asks for.
@@ -216,10 +216,10 @@ def solve(
     Solution
     """
     began = time.perf_counter()
-    kept = None if keeper is None else keeper.resumed(_identity(problem, options))
+    kept = None if writer is None else writer.resumed(_identity(problem, options))
     iteration = iteration or LAYOUTS[problem.layout](problem, options, start)
     with _progress(options, problem.ranks.rank) as bar:
-        run = _Run(iteration, _Monitor(problem, options, bar), keeper, began)
+        run = _Run(iteration, _Monitor(problem, options, bar), writer, began)
         if kept is not None:
             run.resume(*kept)
             del kept
@@ -228,7 +228,7 @@ def solve(
     if monitor.gap > options.tol and problem.layout == "working_pairs":  # what was found on the way may be rounded
         objective, pieces = problem.primal(best.pieces)
         best = Certified(problem.ranks.agreed(objective)[0], pieces, best.bound)
-    result = Result.of(
+    result = Result.from_history(
         tuple(monitor.history),
         options.tol,
         objective=best.objective,
@@ -239,8 +239,8 @@ def solve(
         n_interior=run.n_interior,
         n_polish=iteration.n_polish,
     )
-    if keeper is not None:
-        keeper.finish()
+    if writer is not None:
+        writer.finish()
     return Solution(best.pieces, result, iteration.state)
 
 

@@ -87,7 +87,7 @@ def test_a_kill_while_writing_leaves_the_checkpoint_before(number, tmp_path):
     killed = run("PBDL", tmp_path / "out", "--checkpoint", tmp_path / "kept", "--die-while-writing", number)
     assert killed.returncode == -signal.SIGKILL
     assert latest_iteration(tmp_path / "kept") == 10  # the second of them
-    header, tensors = checkpoints.Keeper(Checkpoint(tmp_path / "kept"))._found
+    header, tensors = checkpoints.CheckpointWriter(Checkpoint(tmp_path / "kept"))._found
     assert header["n_iter"] == 10
     assert tensors["slacks"].isfinite().all()
     assert run("PBDL", tmp_path / "out", "--checkpoint", tmp_path / "kept").returncode == 0

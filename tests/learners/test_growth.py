@@ -42,9 +42,9 @@ def test_the_state_of_known_rows_is_kept(n_pieces, monkeypatch):
     before, state = model._warm.geometry, deepcopy(model._warm.state)
     starts = []
 
-    def spied(problem, options, *, start, keeper):
+    def spied(problem, options, *, start, writer):
         starts.append((problem.geometry, deepcopy(start)))
-        return solve(problem, options, start=start, keeper=keeper)
+        return solve(problem, options, start=start, writer=writer)
 
     monkeypatch.setattr(base, "solve", spied)
     model.partial_fit(X[50:], y[50:])

@@ -54,7 +54,7 @@ def test_preparing_rows_in_a_file_holds_few_of_them(tmp_path, monkeypatch):
     X = mapped(rng.standard_normal((40_000, 60)), tmp_path / "X.npy", np.float32)
     tracemalloc.start()
     try:
-        units = Standardisation.of(X)
+        units = Standardisation.from_rows(X)
         there = Points(X, units, merge_duplicates(X, units.points), torch.device("cpu"))
         there.cut(there.lifted(), 20, None, 0)
         peak = tracemalloc.get_traced_memory()[1]

@@ -5,7 +5,7 @@ import torch
 from benchmarks.peers import bregman_program
 from bregnet.solver.admm import Options
 from bregnet.solver.all_pairs import AllPairs
-from bregnet.solver.bregman import BregmanLearning, Labels
+from bregnet.solver.bregman import BregmanLearning, LabelLoss
 from bregnet.solver.entries import EntryKernel, PairEntries
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.kernels import TiledKernel
@@ -69,7 +69,7 @@ def label_problem(X, y, alpha, balanced):
     sizes = np.bincount(classes)
     similar = float(np.square(sizes).sum())
     weights = (0.5 / similar, 0.5 / (len(X) ** 2 - similar)) if balanced else (1 / len(X) ** 2,) * 2
-    labels = Labels(geometry, torch.eye(len(sizes), dtype=torch.float64), torch.as_tensor(sizes), *weights)
+    labels = LabelLoss(geometry, torch.eye(len(sizes), dtype=torch.float64), torch.as_tensor(sizes), *weights)
     level = torch.full((X.shape[1],), alpha, dtype=torch.float64)
     return X, y, BregmanLearning(geometry, Penalty(level), labels)
 
@@ -101,8 +101,8 @@ def test_cells_add_up_the_weights_of_their_points():
     X = torch.randn(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     cells = torch.tensor([0, 0, 1, 1, 2, 2])
     sizes, histograms = torch.tensor([2, 4]), torch.eye(2, dtype=torch.float64)
-    whole = Labels(Geometry.build(X, torch.ones(6)), histograms, sizes, 0.3, 0.7)
-    coarse = Labels(Geometry.build(X, torch.ones(6), cells, 3), histograms, sizes, 0.3, 0.7)
+    whole = LabelLoss(Geometry.build(X, torch.ones(6)), histograms, sizes, 0.3, 0.7)
+    coarse = LabelLoss(Geometry.build(X, torch.ones(6), cells, 3), histograms, sizes, 0.3, 0.7)
     for fine, found in zip(whole.margins.at(slice(None)), coarse.margins.at(slice(None)), strict=True):
         torch.testing.assert_close(found, fine.reshape(3, 2, 6).sum(1))
 

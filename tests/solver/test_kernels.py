@@ -8,7 +8,7 @@ from bregnet._core.chunks import at_most
 from bregnet.solver import compiled, kernels, penalty
 from bregnet.solver.admm import Options
 from bregnet.solver.all_pairs import AllPairs
-from bregnet.solver.bregman import BregmanLearning, Labels
+from bregnet.solver.bregman import BregmanLearning, LabelLoss
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.kernels import FusedKernel, TiledKernel, choose_kernel
 from bregnet.solver.margins import Margins
@@ -27,7 +27,7 @@ def problem_of(geometry, alpha=0.01):
     """Two classes that lie one after the other."""
     n, device = geometry.n_points, geometry.lifted.device
     sizes, histograms = torch.tensor([n // 3, n - n // 3]), torch.eye(2, dtype=torch.float64)
-    labels = Labels(geometry, histograms.to(device), sizes.to(device), 0.9 / n**2, 1.1 / n**2)
+    labels = LabelLoss(geometry, histograms.to(device), sizes.to(device), 0.9 / n**2, 1.1 / n**2)
     return BregmanLearning(geometry, Penalty(torch.full((geometry.dimension,), alpha).double().to(device)), labels)
 
 

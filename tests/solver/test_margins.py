@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from bregnet.solver.margins import MARGIN, Margins, pulled
+from bregnet.solver.margins import MARGIN, Margins, slack_prox
 
 
 def test_pulled_is_the_prox():
@@ -12,12 +12,12 @@ def test_pulled_is_the_prox():
     pull[::3], push[1::3] = 0, 0
     grid = torch.linspace(0, 20, 20_001, dtype=torch.float64)[:, None]
     value = (grid + state) ** 2 / 2 + pull * grid + push * (MARGIN - grid).clamp_min(0)
-    torch.testing.assert_close(pulled(state, pull, push), grid[value.argmin(0), 0], rtol=0, atol=1e-3)
+    torch.testing.assert_close(slack_prox(state, pull, push), grid[value.argmin(0), 0], rtol=0, atol=1e-3)
 
 
 def test_without_weights_it_is_the_positive_part():
     state = torch.randn(50, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(pulled(state, 0.0, 0.0), (-state).clamp_min(0))
+    torch.testing.assert_close(slack_prox(state, 0.0, 0.0), (-state).clamp_min(0))
 
 
 @pytest.mark.parametrize("rows", [slice(0, 4), slice(1, 3), slice(None)])

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from benchmarks.peers.bregman_program import BregmanProgram
-from bregnet.solver.bregman import BregmanLearning, Labels, Pairs, Triplets
+from bregnet.solver.bregman import BregmanLearning, LabelLoss, PairLoss, TripletLoss
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.partition import kmeans_cells
 from bregnet.solver.penalty import Penalty
@@ -38,7 +38,7 @@ def random_supervision(seed, kind, *, n=(5, 25), d=(1, 4), cells=False):
         triplets = np.array([rng.permutation(n)[:3] for _ in range(int(rng.integers(1, 3 * n)))])
         weight = 1 / len(triplets)
         weights = torch.full((len(triplets),), weight, dtype=torch.float64)
-        supervision = Triplets(geometry, torch.as_tensor(triplets), weights)
+        supervision = TripletLoss(geometry, torch.as_tensor(triplets), weights)
     program = BregmanProgram(X, alpha, pull, push, at if cells else None, triplets, weight)
     return program, BregmanLearning(geometry, Penalty(torch.as_tensor(alpha)), supervision)
 
@@ -57,7 +57,7 @@ def _labels(rng, geometry, pull, push):
         similar = at_points @ at_points[i]
         pull[cells[i]] += low * similar
         push[cells[i]] += high * (at_points.sum(1) * at_points[i].sum() - similar)
-    return Labels(geometry, torch.as_tensor(histograms), torch.as_tensor(sizes), low, high)
+    return LabelLoss(geometry, torch.as_tensor(histograms), torch.as_tensor(sizes), low, high)
 
 
 def _pairs(rng, geometry, pull, push):
@@ -67,4 +67,4 @@ def _pairs(rng, geometry, pull, push):
     down, up = rng.random((2, m)) * (rng.random((2, m)) < 0.6) / m
     np.add.at(pull, (geometry.cells.numpy()[tangents], points), down)
     np.add.at(push, (geometry.cells.numpy()[tangents], points), up)
-    return Pairs(geometry, *(torch.as_tensor(v) for v in (tangents, points, down, up)))
+    return PairLoss(geometry, *(torch.as_tensor(v) for v in (tangents, points, down, up)))
