@@ -49,8 +49,10 @@ class BlockPreconditioner:
         self.inverse[0, chosen] = inverse = inverted(matrices, kind)
         if operator.geometry.own_piece:  # the data adds to one entry
             weight, column = strength[chosen].to(kind), inverse[:, 0]
-            scaled = (weight / (1 + weight * column[:, 0]))[:, None] * column
-            self.inverse[-1, chosen] = inverse - scaled[:, :, None] * column[:, None, :]
+            reduced = column / (1 + weight * column[:, 0])[:, None]
+            inverse = inverse - (weight[:, None] * reduced)[:, :, None] * column[:, None, :]
+            inverse[:, 0] = inverse[:, :, 0] = reduced  # where differences would cancel
+            self.inverse[-1, chosen] = inverse
         else:
             self.inverse[-1, chosen] = inverted(operator.add_at_points(matrices, strength, chosen), kind)
 

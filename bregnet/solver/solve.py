@@ -97,6 +97,7 @@ class _Run:
     def __init__(self, iteration: Iteration, monitor: _Monitor, writer: CheckpointWriter | None, began: float) -> None:
         self.iteration, self.monitor, self.writer = iteration, monitor, writer
         self.options, self.problem = iteration.options, cast(Any, iteration.problem)
+        self.last: Certified | None = None  # what the last check found
         self.n_interior, self.next_check = 0, iteration.next_check()
         self._stride = STRIDE if writer is not None else iteration.options.max_iter
         self.seconds = -began  # plus those of earlier runs
@@ -134,7 +135,8 @@ class _Run:
 
     def check(self) -> None:
         """Certify the current iteration."""
-        self.monitor.look(self.n_iter, self.iteration.certify(self.monitor.best))
+        self.last = self.iteration.certify(self.monitor.best)
+        self.monitor.look(self.n_iter, self.last)
         self.next_check = self.iteration.next_check() + self.n_interior
 
     def alternate(self, limit: float) -> None:
@@ -225,7 +227,9 @@ def solve(
             del kept
         run.run()
     best, monitor = run.monitor.best, run.monitor
-    if monitor.gap > options.tol and problem.layout == "working_pairs":  # what was found on the way may be rounded
+    found_last = run.last is not None and best.pieces is run.last.pieces
+    # what was found on the way may be rounded
+    if problem.layout == "working_pairs" and not (found_last and monitor.gap <= options.tol):
         objective, pieces = problem.primal(best.pieces)
         best = Certified(problem.ranks.agreed(objective)[0], pieces, best.bound)
     result = Result.from_history(

@@ -290,6 +290,7 @@ class WorkingPairs(Iteration):
         if not torch.isfinite(largest).all():
             return Certified(math.nan, lifted, math.nan)
         objective, pieces = problem.improved(lifted, largest)
+        objective = problem.ranks.agreed(objective)[0]  # what follows depends on it, and is a matter of all ranks
         # while the objective still falls by more than the tolerance, no bound can come close enough
         settled = best.objective - objective <= tol * abs(objective) and self.n_iter >= self.options.tight_from
         bound = self._bound(min(objective, best.objective) if settled else None)
