@@ -81,6 +81,8 @@ class PairState:
         Checks in a row at which a pair had no multiplier, or STAYS.
     left : Tensor, int64
         Pairs that have left, sorted.
+    alpha : float
+        Mean level of the penalty.
     """
 
     keys: Tensor
@@ -94,6 +96,7 @@ class PairState:
     balance: float
     idle: Tensor
     left: Tensor
+    alpha: float
 
     def to(self, dtype: torch.dtype) -> PairState:
         """The same state in another precision."""
@@ -130,16 +133,42 @@ class WorkingPairs(Iteration):
         if start is None:
             self.state = state = self._resting()
         else:
-            self.state = state = start.to(self.operator.dtype)
+            self.state = state = self._carried_over(start.to(self.operator.dtype))
             self.operator.choose(state.keys)
         self._preconditioner: Any = None
         self._stale = torch.zeros_like(state.pieces[0, :, 0], dtype=torch.bool)  # pieces whose pairs have changed
         with self.session():
             self._rescale(options.rho or self._rho(state.unit))
 
+    @property
+    def _alpha(self) -> float:
+        return float(self.problem.penalty.level.mean())
+
+    def _carried_over(self, state: PairState) -> PairState:
+        """A state for another penalty: neighbors join again, and all multipliers fall with alpha.
+
+        The conditions that they meet are homogeneous in them, but for the error of the fit. From a smaller penalty
+        they are taken as they are: to let them grow with alpha may take forever to mend.
+        """
+        if self._alpha == state.alpha:
+            return state
+        ratio = min(1.0, self._alpha / state.alpha)
+        operator = self.operator
+        keys = torch.unique(torch.cat([state.keys, operator.mine(starting_keys(self.problem.geometry))]))
+        operator.choose(keys)
+        slacks = torch.stack([-operator.slacks(u).clamp_min(0) for u in state.pieces])
+        old = _found(keys, state.keys)[0]
+        slacks[:, old] = torch.where(state.slacks > 0, ratio * state.slacks, state.slacks)
+        heights = state.heights[:, None].to(state.slopes.dtype)
+        clipped = state.slopes.clamp(-heights, heights)
+        slopes = clipped + ratio * (state.slopes - clipped)
+        idle = torch.zeros_like(keys, dtype=torch.int8)
+        renewed = {"keys": keys, "slacks": slacks, "slopes": slopes, "idle": idle, "left": keys[:0]}
+        return replace(state, **renewed, balance=1.0, alpha=self._alpha)
+
     def _rho(self, unit: float) -> float:
         """The step size; multipliers fall with the root of alpha while there is an error to weigh it against."""
-        alpha = float(self.problem.penalty.level.mean().clamp(TINY_ALPHA**2, 1.0))
+        alpha = min(max(self._alpha, TINY_ALPHA**2), 1.0)
         return unit * self.state.balance * math.sqrt(alpha) * min(1.0, math.sqrt(alpha / TINY_ALPHA))
 
     def _resting(self) -> PairState:
@@ -156,7 +185,7 @@ class WorkingPairs(Iteration):
         operator.choose(keys)
         unit, kappa = self._scales()
         idle = torch.zeros_like(keys, dtype=torch.int8)
-        return PairState(keys, slacks, slopes, pieces, heights, kappa, unit, unit, 1.0, idle, keys[:0])
+        return PairState(keys, slacks, slopes, pieces, heights, kappa, unit, unit, 1.0, idle, keys[:0], self._alpha)
 
     def _scales(self) -> tuple[float, Tensor]:
         """rho where alpha is 1, and kappa (d,), for the pairs of all ranks: their number, and how far they span."""

@@ -1,10 +1,12 @@
 """ADMM on working pairs: one iteration in three ways, and what happens between iterations."""
 
+import warnings
 from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.peers import clarabel_program
 from bregnet import ConvexRegressor, DCRegressor
@@ -243,6 +245,38 @@ def test_the_bound_does_not_lag_behind_for_small_penalties(alpha):
     y = np.abs(X[:, 0]) - np.abs(X[:, 1]) + np.sin(3 * X[:, 2]) + 0.1 * rng.standard_normal(150)
     model = DCRegressor(alpha, max_iter=3000).fit(X, y)
     assert model.gap_ < 0.05
+
+
+@REGRESSORS
+def test_a_tiny_penalty_does_not_stop_single_precision(regressor):
+    """The data term, large beside everything else, made the preconditioner singular."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = regressor(1e-10).fit([[0.0], [1.0]], [0.0, 1.0])
+    np.testing.assert_allclose(model.predict([[0.0], [1.0]]), [0.0, 1.0], atol=1e-3)
+
+
+@REGRESSORS
+def test_a_warm_path_of_penalties_takes_no_more_iterations_than_fits_from_rest(regressor):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 3))
+    y = np.abs(X[:, 0]) - np.abs(X[:, 1]) + 0.1 * rng.standard_normal(120)
+    path = (0.1, 0.03, 0.01, 0.003)
+    warm = regressor(warm_start=True)
+    iterations = [warm.set_params(alpha=alpha).fit(X, y).n_iter_ for alpha in path]
+    assert sum(iterations[1:]) <= sum(regressor(alpha).fit(X, y).n_iter_ for alpha in path[1:])
+
+
+@REGRESSORS
+def test_a_warm_start_from_a_tiny_penalty_recovers(regressor):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    y = np.abs(X).sum(1) + 0.1 * rng.standard_normal(60)
+    model = regressor(1e-8, warm_start=True, max_iter=300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y)
+    assert model.set_params(alpha=1e-2, max_iter=2000).fit(X, y).result_.converged
 
 
 def test_only_pieces_that_are_the_largest_somewhere_are_returned():
