@@ -381,3 +381,6 @@ class BregmanLearning(Problem):
         rounding = rounding_of(geometry.ranks.sum(mass), geometry.largest_entry)
         norm = float(self.penalty.dual_norm(-closed[:, :-1], rounding))
         return self.supervision.dual_value(found, min(1.0, 1 / norm) if norm > 0 else 1.0)
+
+
+Labels, Pairs, Triplets = LabelLoss, PairLoss, TripletLoss  # as the documentation of 0.1.0 had them

@@ -27,7 +27,7 @@ from bregnet.solver.threads import Threads
 NEIGHBORS = 20  # nearest points (or cells) whose pairs every piece starts with
 WORST = 3  # violated pairs that a scan adds for every point, and for every piece
 SERIAL_WORK = 8_000_000  # pairs times features up to which one thread, without a return to Python, is faster
-SERIAL_SETS = 50_000  # pairs times features up to which two sets take turns on one thread
+SERIAL_SETS = 50_000  # pairs and blocks times features up to which one thread is faster (DC, 100 to 1000 points)
 SERIAL_SCAN = 300_000  # pieces times points up to which threads cost more than they save
 
 
