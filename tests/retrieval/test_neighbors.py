@@ -24,6 +24,8 @@ from bregnet import PBDL, BregmanIndex, ConvexRegressor, KullbackLeibler, MaxAff
 from bregnet.retrieval import BregmanKNeighborsClassifier, BregmanKNeighborsRegressor, BregmanNearestNeighbors
 from tests.support.search_at_random import brute_order, exact, learned
 
+pytestmark = pytest.mark.filterwarnings("ignore:PBDL learned nothing")  # grids have large alphas
+
 SIDES = pytest.mark.parametrize("side", ["right", "left"])
 ALL = [BregmanNearestNeighbors, BregmanKNeighborsClassifier, BregmanKNeighborsRegressor]
 EACH = pytest.mark.parametrize("estimator", ALL)

@@ -23,6 +23,8 @@ from tests.support.expected_precision import expected_average_precision
 from tests.support.search_at_random import brute_order, divergences, exact, learned
 from tests.support.search_at_random import points as positive_points
 
+pytestmark = pytest.mark.filterwarnings("ignore:PBDL learned nothing")  # grids have large alphas
+
 SIDES = pytest.mark.parametrize("side", ["right", "left"])
 
 
