@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bregnet._core import validation as check
@@ -128,6 +129,8 @@ class Fitted:
 
 def _write_learner(name: str, value: Any, tensors: Tensors) -> Any:
     """The parameters of a learner that another estimator has, or has fitted, and its attributes if it has any."""
+    if isinstance(value, FrozenEstimator):
+        return {"type": "FrozenEstimator", "estimator": _write_learner(name, value.estimator, tensors)}
     if value is None or hasattr(value, "divergence_"):
         return None if value is None else write_any(name, value, tensors)
     return {"type": type(value).__name__, "parameters": write_parameters(name, value, tensors, {})}
@@ -136,6 +139,8 @@ def _write_learner(name: str, value: Any, tensors: Tensors) -> Any:
 def _read_learner(name: str, state: Any, tensors: Tensors) -> Any:
     if state is None:
         return None
+    if mapping(name, state)["type"] == "FrozenEstimator":
+        return FrozenEstimator(_read_learner(name, state["estimator"], tensors))
     fitted = {each.__name__: each for each in LEARNERS}.get(mapping(name, state)["type"])
     if fitted is None:
         raise ValueError(f"{name} must be a PBDL or a PBDLCV, got {state['type']!r}")
@@ -145,7 +150,7 @@ def _read_learner(name: str, state: Any, tensors: Tensors) -> Any:
 
 
 _learner = Field(_write_learner, _read_learner)
-LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV), _learner)
+LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV, FrozenEstimator), _learner)
 
 
 def expect_features(estimator: Any, **counts: int | None) -> None:
