@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from bregnet._core.version import __version__
+from bregnet.cli.features import described
 from bregnet.cli.models import Model
 from bregnet.cli.output import write_json
 from bregnet.plotting._fits import fit_with_result
@@ -41,6 +42,7 @@ def _described(model: Model) -> dict[str, Any]:
         "generator": repr(function),
         "features": model.n_features,
         "feature_names": model.feature_names,
+        "preprocessing": None if model.table is None else described(model.table),
         "classes": None if classes is None else classes.tolist(),
         "items": None if model.index is None else len(model.index),
         "searched_by": None if model.index is None or not len(model.index) else model.index.method,

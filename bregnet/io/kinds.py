@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from bregnet._core import validation as check
@@ -33,6 +35,7 @@ from bregnet.divergences import BregmanDivergence, DifferenceOfConvex, Generator
 from bregnet.divergences.state import read_divergence, read_function, write_divergence, write_function
 from bregnet.io import fields
 from bregnet.io.parameters import OF_THE_RUN, read_parameters, write_parameters
+from bregnet.io.preprocessing import read_transformer, write_transformer
 from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
 from bregnet.retrieval import (
     BregmanIndex,
@@ -358,11 +361,24 @@ def _clusterers() -> list[Fitted]:
     ]
 
 
+def _write_pipeline(name: str, value: Pipeline, tensors: Tensors) -> dict[str, Any]:
+    return {"steps": [[each, write_any(f"{name}.{each}", step, tensors)] for each, step in value.steps]}
+
+
+def _read_pipeline(name: str, state: Any, tensors: Tensors) -> Pipeline:
+    steps = [(text(name, each), read_any(f"{name}.{each}", step, tensors)) for each, step in state["steps"]]
+    if not steps or not all(hasattr(step, "fit") for _, step in steps):
+        raise ValueError(f"{name} must have steps that are estimators, got {steps!r}")
+    return Pipeline(steps)
+
+
 # a new kind of object is a new entry here; generators register themselves
 KINDS: dict[type, Field | Fitted] = {
     DifferenceOfConvex: _function,
     BregmanDivergence: _divergence,
     BregmanIndex: _index,
     InnerProductForm: Field(write_form, read_form),
+    Pipeline: Field(_write_pipeline, _read_pipeline),
+    ColumnTransformer: Field(write_transformer, read_transformer),
     **{each.cls: each for each in (*_solvers(), *_searchers(), *_clusterers())},
 }

@@ -651,13 +651,13 @@ def test_a_fitted_learner_is_used_as_it_is(estimator, monkeypatch):
     expected = exact(learner.divergence_, X[1::3], X[2::3], "right").argsort(1)[:, :5]
     search = GridSearchCV(clone(learner), {"alpha": [0.05]}, cv=2).fit(X[::3], y[::3])
     monkeypatch.setattr(PBDL, "fit", lambda *_: pytest.fail("fitted again"))
-    for given in (learner, FrozenEstimator(learner), clone(FrozenEstimator(learner)), search):
-        model = estimator(given)
+    for fitted in (learner, FrozenEstimator(learner), clone(FrozenEstimator(learner)), search):
+        model = estimator(fitted)
         needs_y = estimator is not BregmanNearestNeighbors
         assert get_tags(model).target_tags.required == needs_y
         model.fit(X[2::3], y[2::3] if needs_y else None)
-        assert type(model.learner_) is type(search if given is search else learner)
-        assert given is search or model.divergence_ is learner.divergence_
+        assert type(model.learner_) is type(search if fitted is search else learner)
+        assert fitted is search or model.divergence_ is learner.divergence_
         np.testing.assert_array_equal(model.kneighbors(X[1::3])[1], expected)
     with pytest.raises(ValueError, match="must be for the 3 features of X, got one for 4"):
         estimator(learner).fit(X[:, :3], y)
