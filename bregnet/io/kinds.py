@@ -362,14 +362,27 @@ def _clusterers() -> list[Fitted]:
 
 
 def _write_pipeline(name: str, value: Pipeline, tensors: Tensors) -> dict[str, Any]:
+    _expect_steps(name, [type(step).__name__ for _, step in value.steps])
     return {"steps": [[each, write_any(f"{name}.{each}", step, tensors)] for each, step in value.steps]}
 
 
 def _read_pipeline(name: str, state: Any, tensors: Tensors) -> Pipeline:
+    _expect_steps(name, [mapping(name, step)["type"] for _, step in state["steps"]])
     steps = [(text(name, each), read_any(f"{name}.{each}", step, tensors)) for each, step in state["steps"]]
-    if not steps or not all(hasattr(step, "fit") for _, step in steps):
-        raise ValueError(f"{name} must have steps that are estimators, got {steps!r}")
+    table, model = (step for _, step in steps)
+    made = table.get_feature_names_out()
+    expect_features(model, table=len(made))
+    if hasattr(model, "feature_names_in_") and list(made) != list(model.feature_names_in_):
+        raise ValueError(f"{name} must make the features {list(model.feature_names_in_)}, got {list(made)}")
     return Pipeline(steps)
+
+
+def _expect_steps(name: str, kinds: list[str]) -> None:
+    """Raise an error for a pipeline that is not the preprocessing of a table with an estimator after it."""
+    estimators = {each.__name__ for each, kind in KINDS.items() if isinstance(kind, Fitted)}
+    if len(kinds) != 2 or kinds[0] != "ColumnTransformer" or kinds[1] not in estimators:
+        wanted = "a ColumnTransformer and an estimator of this library"
+        raise TypeError(f"{name} must be a pipeline of {wanted} to be saved, got {', '.join(kinds)}")
 
 
 # a new kind of object is a new entry here; generators register themselves
