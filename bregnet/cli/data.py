@@ -75,15 +75,6 @@ class Columns:
         return bool(self.features or self.drop)
 
 
-def needed_target(path: Path, target: str | None) -> str:
-    """The name of the target: "y" by default in an archive, and required for other files."""
-    kind = kind_of(path)
-    if target is None and kind != ".npz":
-        what = "be a .npy file beside" if kind == ".npy" else "name a column of"
-        raise click.UsageError(f"--target must {what} {path.name}")
-    return target or "y"
-
-
 def read_rows(
     path: Path,
     *,

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from bregnet.cli.data import Columns, Data, needed_target
+from bregnet.cli.data import Columns, Data
 from bregnet.cli.models import Model
 from bregnet.cli.output import check_outputs, table, tell, warnings_as_lines, write_json, write_report
 from bregnet.cli.scores import divergence_scores, headed, regression_scores, warn_of_nothing
+from bregnet.cli.usage import needed_target
 from bregnet.divergences.resolve import side_of
 
 

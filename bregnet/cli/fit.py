@@ -13,12 +13,13 @@ from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 from sklearn.pipeline import Pipeline
 
-from bregnet.cli.data import Data, needed_target, read_pairs, read_rows, read_triplets
+from bregnet.cli.data import Data, read_pairs, read_rows, read_triplets
 from bregnet.cli.features import Encoding, described, fitted_transformer, id_like, transformed
 from bregnet.cli.options import STANDARD
 from bregnet.cli.output import check_outputs, shows_progress, table, tell, warnings_as_lines, write_csv, write_report
 from bregnet.cli.scores import divergence_scores, headed, regression_scores, warn_of_nothing
 from bregnet.cli.tables import listed
+from bregnet.cli.usage import needed_target
 from bregnet.distributed import joined
 from bregnet.io import save
 from bregnet.learners import PBDL, ConvexRegressor, DCRegressor

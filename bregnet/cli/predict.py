@@ -9,10 +9,11 @@ import click
 import numpy as np
 
 from bregnet._core.files import whole_file
-from bregnet.cli.data import Columns, needed_target
+from bregnet.cli.data import Columns
 from bregnet.cli.models import Model
 from bregnet.cli.options import STANDARD
 from bregnet.cli.output import check_outputs, tell, warnings_as_lines, write_csv
+from bregnet.cli.usage import needed_target
 from bregnet.divergences.resolve import side_of
 from bregnet.retrieval import BregmanKNeighborsClassifier
 

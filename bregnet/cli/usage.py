@@ -23,11 +23,22 @@ def check_usage(command: str, given: dict[str, Any]) -> None:
         if isinstance(given.get(name), Path):
             kind_of(given[name])
     target = given.get("target")
+    if command == "evaluate" or (command == "fit" and given["pairs"] is None and given["triplets"] is None):
+        needed_target(given["data"], target)
     if target is not None and target.endswith(".npy") and kind_of(given["data"]) == ".npy":
         kind_of(Path(target))
     output = given.get("output")
     if command == "predict" and output not in (None, STANDARD) and output.suffix not in (".csv", ".npy"):
         raise click.UsageError(f"--output must end in .csv or .npy, got {str(output)!r}")
+
+
+def needed_target(path: Path, target: str | None) -> str:
+    """The name of the target: "y" by default in an archive, and required for other files."""
+    kind = kind_of(path)
+    if target is None and kind != ".npz":
+        what = "be a .npy file beside" if kind == ".npy" else "name a column of"
+        raise click.UsageError(f"--target must {what} {path.name}")
+    return target or "y"
 
 
 def _check_fit(given: dict[str, Any]) -> None:

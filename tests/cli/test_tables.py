@@ -2,6 +2,10 @@
 
 import gzip
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -393,3 +397,33 @@ class TestPredictLabels:
         assert "--keep-rows is for the learner pbdl" in error_of(*fit, "--keep-rows", code=2)
         run(*fit)
         assert "-k is for nearest neighbors" in error_of("predict", "model", "new.csv", "-k", 3, code=2)
+
+
+def test_errors_of_the_command_come_before_the_library_is_imported(tmp_path):
+    (tmp_path / "table.csv").write_text("a,y\n1,2\n")
+    commands = [
+        "--help",
+        "fit --help",
+        "fit none.csv --target y -o model",
+        "fit table.csv -o model",
+        "fit table.csv --target y -o model --resume",
+        "fit table.csv --target y -o model --colour",
+        "fit table.doc --target y -o model",
+        "predict none table.csv",
+        "search table.csv none.csv",
+        "evaluate table.csv table.csv --target y --known none.csv",
+    ]
+    code = f"""
+import sys
+from bregnet.cli import main
+for command in {commands}:
+    try:
+        main(command.split())
+    except SystemExit as end:
+        print(end.code, bool({{"torch", "sklearn", "numpy", "pandas"}} & set(sys.modules)))
+"""
+    root = str(Path(bregnet.__file__).parents[1])
+    settings = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": root}, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, "-c", code], check=True, **settings)
+    ends = [line for line in done.stdout.splitlines() if line.endswith(("True", "False"))]
+    assert ends == [f"{code} False" for code in (0, 0, 1, 2, 2, 2, 2, 1, 1, 1)], done.stderr
