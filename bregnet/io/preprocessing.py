@@ -110,6 +110,8 @@ def _read_step(name: str, state: Any, width: int) -> tuple[Any, list[Any]]:
     if found is SimpleImputer:
         check.one_of("strategy", parameters["strategy"], ("mean", "median", "most_frequent"))
         learned = [_plain_of(name, value) for value in state["values"]]
+        if parameters["strategy"] != "most_frequent" and any(isinstance(value, str) for value in learned):
+            raise ValueError(f"{name} must fill by numbers, got {learned}")
     else:
         categories = [[_plain_of(name, each) for each in values] for values in state["categories"]]
         if not all(values and len(set(map(type, values))) == 1 for values in categories):

@@ -131,7 +131,9 @@ def works(model, rng):
         warnings.simplefilter("ignore")
         problem = None
         try:
-            if estimator:
+            if isinstance(model, Pipeline):
+                answers(model)
+            elif estimator:
                 use(model, rng.choice([each for each in METHODS[:-1] if hasattr(model, each)]), points)
             else:
                 answers(model, points)
