@@ -26,7 +26,7 @@ def _command(*examples: str) -> Callable[[Callable[[], None]], click.Command]:
             if "features" in given:
                 from bregnet.cli.data import Columns
 
-                given["columns"] = Columns(given.pop("features"), given.pop("drop"), given.pop("sep"))
+                given["columns"] = Columns(*(given.pop(name) for name in ("features", "drop", "sep", "missing")))
             import_module(f"bregnet.cli.{about.__name__}").run(**given)
 
         epilog = "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])

@@ -65,11 +65,12 @@ class Data:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are features, all by default, and how columns are separated in a file of text."""
+    """Which columns of a table are features, all by default, what separates them, and what stands for a gap."""
 
     features: tuple[str, ...] | None = None
     drop: tuple[str, ...] | None = None
     sep: str | None = None
+    missing: tuple[str, ...] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.features or self.drop)
@@ -102,8 +103,8 @@ def read_rows(
     encoding = encoding or Encoding(fitted=names is not None)
     if kind in TABLES:
         return _rows_of_table(path, names, columns, target, label, encoding)
-    if columns or columns.sep or encoding.one_hot or encoding.ordinal or encoding.impute:
-        given = "--features and --drop" if columns else "--sep, --one-hot, --ordinal and --impute"
+    if columns or columns.sep or columns.missing or encoding.one_hot or encoding.ordinal or encoding.impute:
+        given = "--features and --drop" if columns else "--sep, --missing, --one-hot, --ordinal and --impute"
         raise click.UsageError(f"{given} are for tables, got {path.name}")
     strange = [name for name in others if kind == ".npy" and Path(name).suffix != ".npy"]
     if strange:
@@ -121,7 +122,7 @@ def _rows_of_table(
 ) -> Data:
     """The features of a table, chosen and checked, with target and names."""
     others = [each for each in (target, label) if each is not None]
-    table = read_table(path, columns.sep, words=others, texts=encoding.categories)
+    table = read_table(path, columns.sep, missing=columns.missing, words=others, texts=encoding.categories)
     found = {name: table.column(name) for name in others}
     both = [name for name in columns.features or () if name in others]
     if both:

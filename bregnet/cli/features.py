@@ -194,8 +194,10 @@ def _as_numbers(table: Table, column: Any) -> Any:
         if 2 * bad.sum() > column.notna().sum():
             return None
         if bad.any():
-            more = f" and text in {int(bad.sum()) - 1} more rows" if bad.sum() > 1 else ""
-            found = f"{short(column[bad].iloc[0])} in {table.place(int(bad.argmax()))}{more}"
+            first, is_one = column[bad].iloc[0], column[bad].nunique() == 1
+            more = f" and {'the same' if is_one else 'text'} in {int(bad.sum()) - 1} more rows" if bad.sum() > 1 else ""
+            advice = f"; --missing {short(first)} takes it for a gap" if is_one and "," not in first else ""
+            found = f"{short(first)} in {table.place(int(bad.argmax()))}{more}{advice}"
             raise ValueError(f"{table.path}: column {column.name!r} must hold numbers, got {found}")
     infinite = np.isinf(numbers.to_numpy())
     if infinite.any():
@@ -255,7 +257,9 @@ def _refuse(table: Table, chosen: Any, words: list[str], gaps: list[str], how: E
         found.append(
             f"{listed(words)} {'hold' if len(words) > 1 else 'holds'} text ({_first(table, chosen[words[0]])})"
         )
-        options.append("--one-hot auto encodes categories")
+        names = [name for name in words if chosen[name].is_unique]
+        options += [f"--id {names[0]} takes names of rows"] if names else []
+        options += ["--one-hot auto encodes categories"] if len(words) > len(names) else []
     if gaps:
         missing = chosen[gaps[0]].isna().to_numpy()
         several = f"{int(missing.sum())} rows, the first of which is " if missing.sum() > 1 else ""

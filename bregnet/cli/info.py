@@ -71,7 +71,8 @@ def _value(obj: Any, name: str) -> Any:
 
 
 def _readable(value: Any) -> str:
-    """Numbers short, lists with commas."""
+    """Numbers short, lists with commas, the first twenty, each cut short."""
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        shown = [text if len(text) <= 40 else f"{text[:37]}..." for text in map(str, value[:20])]
+        return ", ".join(shown) + (f" and {len(value) - 20} more" if len(value) > 20 else "")
     return f"{value:.6g}" if isinstance(value, float) else str(value)

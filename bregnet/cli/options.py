@@ -86,7 +86,10 @@ def columns(command: Command) -> Command:
         metavar="CHARACTER",
         help="What separates columns, also tab or space; by default a comma, in .tsv a tab, in .txt what is there.",
     )
-    return features(drop(sep(command)))
+    missing = click.option(
+        "--missing", callback=_names, metavar="A,B", help="Text in a table that stands for a missing value, such as ?."
+    )
+    return features(drop(sep(missing(command))))
 
 
 def encoding(command: Command) -> Command:

@@ -79,7 +79,14 @@ class Table:
         return column.to_numpy()
 
 
-def read_table(path: Path, sep: str | None = None, *, words: Sequence[str] = (), texts: Sequence[str] = ()) -> Table:
+def read_table(
+    path: Path,
+    sep: str | None = None,
+    *,
+    missing: Sequence[str] | None = None,
+    words: Sequence[str] = (),
+    texts: Sequence[str] = (),
+) -> Table:
     """Read a table.
 
     Parameters
@@ -87,6 +94,8 @@ def read_table(path: Path, sep: str | None = None, *, words: Sequence[str] = (),
     path : Path
     sep : str, default=None
         What separates the columns of a file of text; by default what its name says, or its first line.
+    missing : sequence of str, default=None
+        Text that stands for a missing value, beside what pandas takes for one.
     words : sequence of str, default=()
         Columns of labels: in a file of text they stay text where numbers would lose something, as of the code 007.
     texts : sequence of str, default=()
@@ -97,9 +106,10 @@ def read_table(path: Path, sep: str | None = None, *, words: Sequence[str] = (),
     if kind not in TABLES[:-3]:
         if sep is not None:
             raise click.UsageError(f"--sep is for files of text, got {path.name}")
-        table = Table(path, _frame_of_other(path, kind))
+        frame = _frame_of_other(path, kind)
+        table = Table(path, frame.mask(frame.isin(list(missing))) if missing else frame)
     else:
-        table = _table_of_text(path, kind, sep, words, texts)
+        table = _table_of_text(path, kind, sep, list(missing or ()), words, texts)
     table.frame.columns = table.frame.columns.map(str)
     if len(table.frame) == 0:
         raise ValueError(f"{path} must have at least one row, got none")
@@ -119,7 +129,9 @@ def _frame_of_other(path: Path, kind: str) -> Any:
         raise ValueError(f"{path} is damaged, or not {name} file: {error}") from error
 
 
-def _table_of_text(path: Path, kind: str, sep: str | None, words: Sequence[str], texts: Sequence[str]) -> Table:
+def _table_of_text(
+    path: Path, kind: str, sep: str | None, missing: list[str], words: Sequence[str], texts: Sequence[str]
+) -> Table:
     import pandas as pd
 
     text = sys.stdin.buffer.read() if path == STANDARD else None
@@ -130,7 +142,7 @@ def _table_of_text(path: Path, kind: str, sep: str | None, words: Sequence[str],
         if not first:
             raise ValueError(f"{path} is empty")
         found = sep or _separator(kind, first)
-        options: dict[str, Any] = {"sep": found, "dtype": dict.fromkeys(texts, str)}
+        options: dict[str, Any] = {"sep": found, "dtype": dict.fromkeys(texts, str), "na_values": missing}
         frame = pd.read_csv(path if text is None else io.BytesIO(text), **options, low_memory=False)
         if sep is None and frame.shape[1] == 1:
             _expect_separator(path, first, found)

@@ -372,6 +372,17 @@ class TestInfo:
         assert found["threshold"] == "inf"
         assert found["gap"] == fitted.gap_
 
+    def test_many_names_are_cut_short(self, folder):
+        many = pd.DataFrame(
+            np.tile(X, 10), columns=[f"a feature of which there are very many: {each}" for each in range(30)]
+        )
+        labels = np.where(X[:, 0] > 0, "a class with a name that is hardly ever written in full", "low")
+        bregnet.save(PBDL(**SAME).fit(many, labels), "model")
+        said = run("info", "model").stdout
+        assert "a class with a name that is hardly eve..., low" in said
+        assert "..., a feature of which there are very man... and 10 more\n" in said
+        assert json.loads(run("info", "model", "--json").stdout)["classes"] == sorted(set(labels))
+
     def test_generators(self, folder):
         bregnet.save(bregnet.divergence("kl"), "model")
         found = json.loads(run("info", "model", "--json").stdout)

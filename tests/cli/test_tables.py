@@ -163,7 +163,7 @@ class TestRefused:
     def test_a_bad_cell_is_named(self, folder):
         column = X[:, 1].round(3).astype(object)
         column[41] = "1.2.3 ?"
-        said = "column 'b' must hold numbers, got '1.2.3 ?' in row 41 (line 43)"
+        said = "column 'b' must hold numbers, got '1.2.3 ?' in row 41 (line 43); --missing '1.2.3 ?' takes it for a gap"
         assert self.fit(self.table(b=column)) == f"error: table.csv: {said}"
         assert self.fit(self.table(b=column), "--one-hot", "auto") == f"error: table.csv: {said}"
         column[50] = "x" * 100
@@ -176,7 +176,7 @@ class TestRefused:
         rows[6] = '"two\nlines",six,3.0'
         (folder / "table.csv").write_text("\n\nnote,a,y\n" + "\n\n".join(rows) + "\n")
         said = error_of("fit", "table.csv", "--target", "y", "-o", "model", "--drop", "note")
-        assert said == "error: table.csv: column 'a' must hold numbers, got 'six' in row 6 (line 22)"
+        assert "column 'a' must hold numbers, got 'six' in row 6 (line 22)" in said
         assert (folder / "table.csv").read_text().splitlines()[21:23] == ['"two', 'lines",six,3.0']
 
     def test_dates(self, folder):
@@ -199,6 +199,8 @@ class TestRefused:
         assert "'color', 'size' hold text" in said
         assert "'b' has no value in 2 rows, the first of which is row 4 (line 6), and 'color' has gaps, too" in said
         assert "--one-hot auto encodes categories, --impute median fills gaps" in said
+        said = self.fit(self.table(name=NAMES))
+        assert "('row 0, 0' in row 0 (line 2)); --id name takes names of rows, or leave out with --drop name" in said
 
     def test_columns_without_values(self, folder):
         said = self.fit(self.table(b=np.nan), "--impute", "median")
@@ -225,6 +227,20 @@ class TestRefused:
 
 
 class TestFiles:
+    @pytest.mark.parametrize("kind", ["csv", "parquet"])
+    def test_text_for_missing_values(self, folder, kind):
+        frame = pd.DataFrame(X, columns=list("abc")).assign(y=Y)
+        frame["b"] = frame["b"].map(repr).where(frame.index % 7 != 3, "?")
+        frame.to_csv("table.csv", index=False)
+        frame.to_parquet("table.parquet")
+        fit = ("fit", f"table.{kind}", "--target", "y", "-o", "model")
+        assert "got '?' in row 3" in (said := error_of(*fit))
+        assert said.endswith("and the same in 8 more rows; --missing '?' takes it for a gap")
+        run(*fit, "--missing", "?", "--impute", "mean", *FEW)
+        filled = pd.to_numeric(frame["b"], errors="coerce").fillna(pd.to_numeric(frame["b"], errors="coerce").mean())
+        expected = DCRegressor(**SAME).fit(np.column_stack([X[:, 0], filled, X[:, 2]]), Y)
+        np.testing.assert_allclose(bregnet.load("model")[-1].function_(X), expected.function_(X), atol=1e-9)
+
     @pytest.mark.parametrize(
         ("name", "sep", "option"),
         [
