@@ -61,7 +61,7 @@ def _fit_and_write(job: Any) -> None:
                 fitted_to = _encoded(columns, fitted_to, job)
                 held_out = None if held_out is None else _encoded(columns, held_out, job)
             _fit(model, fitted_to, job)
-            if name == "pbdl":
+            if name == "pbdl" and job.folds is not None:  # a single fit says so itself
                 warn_of_nothing(model.divergence_, fitted_to)
         if is_first:
             with warnings_as_lines(silent=True):
@@ -188,7 +188,10 @@ def _print_result(model: Any, job: Any) -> None:
         result = model.result_
         if hasattr(model, "best_score_"):
             score = f"score {model.best_score_:.4g} in {model.n_splits_} folds"
-            click.echo(f"chosen: alpha {model.alpha_:.4g}, temperature {model.temperature_:.4g} ({score})")
+            chosen = f"alpha {model.alpha_:.4g}, temperature {model.temperature_:.4g}"
+            if getattr(model, "companion_", None) is not None:
+                chosen += f", companion {model.companion_} of weight {model.companion_weight_:.4g}"
+            click.echo(f"chosen: {chosen} ({score})")
         click.echo(result.status)
         click.echo(f"objective {result.objective:.6g}, gap {result.gap:.3g}, {result.seconds:.1f} seconds")
     tell(f"written to {job.output}", quiet=job.quiet)
