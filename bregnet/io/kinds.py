@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.compose import ColumnTransformer
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from bregnet._core import validation as check
@@ -32,6 +35,7 @@ from bregnet.divergences import BregmanDivergence, DifferenceOfConvex, Generator
 from bregnet.divergences.state import read_divergence, read_function, write_divergence, write_function
 from bregnet.io import fields
 from bregnet.io.parameters import OF_THE_RUN, read_parameters, write_parameters
+from bregnet.io.preprocessing import read_transformer, write_transformer
 from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
 from bregnet.retrieval import (
     BregmanIndex,
@@ -128,6 +132,8 @@ class Fitted:
 
 def _write_learner(name: str, value: Any, tensors: Tensors) -> Any:
     """The parameters of a learner that another estimator has, or has fitted, and its attributes if it has any."""
+    if isinstance(value, FrozenEstimator):
+        return {"type": "FrozenEstimator", "estimator": _write_learner(name, value.estimator, tensors)}
     if value is None or hasattr(value, "divergence_"):
         return None if value is None else write_any(name, value, tensors)
     return {"type": type(value).__name__, "parameters": write_parameters(name, value, tensors, {})}
@@ -136,6 +142,8 @@ def _write_learner(name: str, value: Any, tensors: Tensors) -> Any:
 def _read_learner(name: str, state: Any, tensors: Tensors) -> Any:
     if state is None:
         return None
+    if mapping(name, state)["type"] == "FrozenEstimator":
+        return FrozenEstimator(_read_learner(name, state["estimator"], tensors))
     fitted = {each.__name__: each for each in LEARNERS}.get(mapping(name, state)["type"])
     if fitted is None:
         raise ValueError(f"{name} must be a PBDL or a PBDLCV, got {state['type']!r}")
@@ -145,7 +153,7 @@ def _read_learner(name: str, state: Any, tensors: Tensors) -> Any:
 
 
 _learner = Field(_write_learner, _read_learner)
-LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV), _learner)
+LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV, FrozenEstimator), _learner)
 
 
 def expect_features(estimator: Any, **counts: int | None) -> None:
@@ -353,11 +361,37 @@ def _clusterers() -> list[Fitted]:
     ]
 
 
+def _write_pipeline(name: str, value: Pipeline, tensors: Tensors) -> dict[str, Any]:
+    _expect_steps(name, [type(step).__name__ for _, step in value.steps])
+    return {"steps": [[each, write_any(f"{name}.{each}", step, tensors)] for each, step in value.steps]}
+
+
+def _read_pipeline(name: str, state: Any, tensors: Tensors) -> Pipeline:
+    _expect_steps(name, [mapping(name, step)["type"] for _, step in state["steps"]])
+    steps = [(text(name, each), read_any(f"{name}.{each}", step, tensors)) for each, step in state["steps"]]
+    table, model = (step for _, step in steps)
+    made = table.get_feature_names_out()
+    expect_features(model, table=len(made))
+    if hasattr(model, "feature_names_in_") and list(made) != list(model.feature_names_in_):
+        raise ValueError(f"{name} must make the features {list(model.feature_names_in_)}, got {list(made)}")
+    return Pipeline(steps)
+
+
+def _expect_steps(name: str, kinds: list[str]) -> None:
+    """Raise an error for a pipeline that is not the preprocessing of a table with an estimator after it."""
+    estimators = {each.__name__ for each, kind in KINDS.items() if isinstance(kind, Fitted)}
+    if len(kinds) != 2 or kinds[0] != "ColumnTransformer" or kinds[1] not in estimators:
+        wanted = "a ColumnTransformer and an estimator of this library"
+        raise TypeError(f"{name} must be a pipeline of {wanted} to be saved, got {', '.join(kinds)}")
+
+
 # a new kind of object is a new entry here; generators register themselves
 KINDS: dict[type, Field | Fitted] = {
     DifferenceOfConvex: _function,
     BregmanDivergence: _divergence,
     BregmanIndex: _index,
     InnerProductForm: Field(write_form, read_form),
+    Pipeline: Field(_write_pipeline, _read_pipeline),
+    ColumnTransformer: Field(write_transformer, read_transformer),
     **{each.cls: each for each in (*_solvers(), *_searchers(), *_clusterers())},
 }

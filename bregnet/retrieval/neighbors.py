@@ -24,8 +24,9 @@ class BregmanNearestNeighbors(RadiusSearcher):
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
         A divergence, its generator, its name as in :func:`bregnet.divergence`, or a learner such as
-        :class:`bregnet.PBDL` or a grid search over one, of which `fit` fits a clone to X and y. None is squared
-        Euclidean.
+        :class:`bregnet.PBDL` or a grid search over one. A fitted learner is used as it is; of any other `fit` fits a
+        clone to X and y. ``clone``, and so ``GridSearchCV``, makes a fitted learner an unfitted one, which each fold
+        fits to its own rows; in a ``sklearn.frozen.FrozenEstimator`` it stays fitted. None is squared Euclidean.
     n_neighbors : int, default=5
     radius : float, default=1.0
         The largest divergence in :meth:`radius_neighbors`.
@@ -268,8 +269,7 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
         As in :class:`BregmanNearestNeighbors`. A learner is fitted to the targets, so one of class labels, such as
-        :class:`bregnet.PBDL`, can learn from targets that are classes only; for others, learn the divergence first and
-        pass its ``divergence_``.
+        :class:`bregnet.PBDL`, can learn from targets that are classes only; for others, fit the learner first.
     n_neighbors : int, default=None
         None is 5.
     weights : {"uniform", "distance"} or callable, default="uniform"

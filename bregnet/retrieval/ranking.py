@@ -18,9 +18,7 @@ class BregmanRanker(DivergenceSearcher):
     Parameters
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
-        A divergence, its generator, its name as in :func:`bregnet.divergence`, or a learner such as
-        :class:`bregnet.PBDL` or a grid search over one, of which `fit` fits a clone to X and y. None is squared
-        Euclidean.
+        As in :class:`bregnet.BregmanNearestNeighbors`.
     side : {"right", "left"}, default="right"
         "right" ranks by D(query, item), "left" by D(item, query).
     index : {"flat", "ivf"}, default="flat"

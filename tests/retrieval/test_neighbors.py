@@ -12,6 +12,7 @@ from scipy.special import rel_entr
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, make_blobs
 from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, NearestNeighbors
@@ -20,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import bregnet
 from bregnet import PBDL, BregmanIndex, ConvexRegressor, KullbackLeibler, MaxAffine, SquaredEuclidean, divergence
 from bregnet.retrieval import BregmanKNeighborsClassifier, BregmanKNeighborsRegressor, BregmanNearestNeighbors
 from tests.support.search_at_random import brute_order, exact, learned
@@ -642,3 +644,46 @@ def test_bad_targets_are_refused():
             estimator().fit(X, y[1:])
     with pytest.raises(ValueError, match="PBDL estimator requires y to be passed"):
         BregmanNearestNeighbors(PBDL()).fit(X)
+
+
+@EACH
+def test_a_fitted_learner_is_used_as_it_is(estimator, monkeypatch):
+    X, y = load_iris(return_X_y=True)
+    learner = PBDL(alpha=0.05, temperature=0.2, tol=0.2).fit(X[::3], y[::3])
+    expected = exact(learner.divergence_, X[1::3], X[2::3], "right").argsort(1)[:, :5]
+    search = GridSearchCV(clone(learner), {"alpha": [0.05]}, cv=2).fit(X[::3], y[::3])
+    monkeypatch.setattr(PBDL, "fit", lambda *_: pytest.fail("fitted again"))
+    for fitted in (learner, FrozenEstimator(learner), clone(FrozenEstimator(learner)), search):
+        model = estimator(fitted)
+        needs_y = estimator is not BregmanNearestNeighbors
+        assert get_tags(model).target_tags.required == needs_y
+        model.fit(X[2::3], y[2::3] if needs_y else None)
+        assert type(model.learner_) is type(search if fitted is search else learner)
+        assert fitted is search or model.divergence_ is learner.divergence_
+        np.testing.assert_array_equal(model.kneighbors(X[1::3])[1], expected)
+    with pytest.raises(ValueError, match="must be for the 3 features of X, got one for 4"):
+        estimator(learner).fit(X[:, :3], y)
+
+
+def test_clones_of_a_fitted_learner_learn_again(tmp_path):
+    X, y = load_iris(return_X_y=True)
+    learner = PBDL(alpha=0.05, tol=0.2).fit(X[::3], y[::3])
+    plain, frozen = (BregmanKNeighborsClassifier(each) for each in (learner, FrozenEstimator(learner)))
+    assert not hasattr(clone(plain).divergence, "divergence_")
+    again = clone(plain).fit(X[1::3], y[1::3])
+    assert again.divergence_ is not learner.divergence_
+    assert clone(frozen).fit(X[1::3], y[1::3]).divergence_ is learner.divergence_
+    for model in (plain, frozen):
+        bregnet.save(model.fit(X[1::3], y[1::3]), tmp_path / "model")
+        same = bregnet.load(tmp_path / "model")
+        assert type(same.divergence) is type(model.divergence)
+        assert same.fit(X[2::3], y[2::3]).learner_.gap_ == learner.gap_  # still used as it is
+        np.testing.assert_array_equal(same.predict(X), model.fit(X[2::3], y[2::3]).predict(X))
+
+
+def test_a_fitted_learner_of_classes_serves_a_regression():
+    X, y = load_diabetes(return_X_y=True)
+    learner = PBDL(n_pieces=5, tol=0.5).fit(X[:100], y[:100] > 100)
+    model = BregmanKNeighborsRegressor(learner).fit(X, y + 0.5)
+    by_hand = BregmanKNeighborsRegressor(learner.divergence_).fit(X, y + 0.5)
+    np.testing.assert_array_equal(model.predict(X[:20]), by_hand.predict(X[:20]))
