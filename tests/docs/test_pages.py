@@ -14,10 +14,20 @@ WITHOUT_CODE = {"index", "measured"}
 MODULES = ["bregnet", "bregnet.metrics", "bregnet.datasets", "bregnet.distributed", "bregnet.plotting", "bregnet.nn"]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in WITHOUT_CODE], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in {*WITHOUT_CODE, "networks"}], ids=lambda page: page.stem)
 def test_every_block_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run_blocks(page)[1] >= 2
+
+
+def test_blocks_about_networks_run_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n.*?^```$", (DOCS / "guide" / "networks.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
+    for number, block in enumerate(blocks):
+        alone = tmp_path / f"block{number}.md"
+        alone.write_text(block)
+        run_blocks(alone)
 
 
 def test_every_page_is_in_the_guide():
