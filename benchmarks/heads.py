@@ -4,7 +4,7 @@
 
 Mean average precision on the held-out 40% of the rows, each a query against the others, in percent; means over SEEDS
 splits. "trained" puts a network of one hidden layer in front of the head and trains both by the triplet loss of
-pytorch-metric-learning; "fixed" takes the rows as they are, in unit variance, as one would take the embeddings of a
+pytorch-metric-learning; "given" takes the rows as they are, in unit variance, as one would take the embeddings of a
 network that somebody else has trained: then only the Bregman head has something to learn. Margins, rates and numbers of
 epochs are the same for all sets. The starting values of the head were settled on digits; wine and cancer had no part.
 """
@@ -83,7 +83,7 @@ def main() -> None:
     settings = [(head, network, False) for network in (False, True) for head in HEADS]
     settings += [(head, True, True) for head in HEADS]
     print("set".ljust(20) + "".join(f"{name:>10}" for _ in range(3) for name in HEADS))
-    print(" " * 20 + "".join(f"{each:>30}" for each in ("fixed", "trained", "trained, batch-hard miner")))
+    print(" " * 20 + "".join(f"{each:>30}" for each in ("given", "trained", "trained, batch-hard miner")))
     for name, load in SETS.items():
         X, y = load(return_X_y=True)
         found = [

@@ -7,7 +7,10 @@ import re
 
 import numpy as np
 import pytest
+import sklearn
 from scipy.sparse import csr_array, csr_matrix
+from sklearn.metrics import r2_score
+from sklearn.model_selection import KFold, cross_val_score
 
 import bregnet
 from bregnet import (
@@ -96,3 +99,14 @@ def test_public_names_and_parameters_are_in_american_spelling():
             source = inspect.getsource(importlib.import_module(f"bregnet.{room}.{each.name}"))
             defined = re.findall(r"\b(?:def|class) (\w+)|^ *(\w+)(?:: [^=\n]+)? = ", source, re.MULTILINE)
             assert not [pair for pair in defined if british.search("".join(pair).lower())]
+
+
+def test_weights_are_routed_to_the_score_of_regressors():
+    targets, weights = np.abs(X[:, 0]), RNG.uniform(0.1, 2.0, len(X))
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = ConvexRegressor(0.1, tol=0.5).set_score_request(sample_weight=True)
+        found = cross_val_score(model, X, targets, cv=KFold(2), params={"sample_weight": weights})
+    for (train, test), score in zip(KFold(2).split(X), found, strict=True):
+        fit = ConvexRegressor(0.1, tol=0.5).fit(X[train], targets[train])
+        expected = r2_score(targets[test], fit.predict(X[test]), sample_weight=weights[test])
+        assert score == pytest.approx(expected, rel=1e-6)
