@@ -101,12 +101,12 @@ def test_public_names_and_parameters_are_in_american_spelling():
             assert not [pair for pair in defined if british.search("".join(pair).lower())]
 
 
-def test_weights_are_routed_to_the_score_of_regressors():
+def test_weights_are_routed_to_fits_and_scores():
     targets, weights = np.abs(X[:, 0]), RNG.uniform(0.1, 2.0, len(X))
     with sklearn.config_context(enable_metadata_routing=True):
-        model = ConvexRegressor(0.1, tol=0.5).set_score_request(sample_weight=True)
+        model = ConvexRegressor(0.1, tol=0.5).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
         found = cross_val_score(model, X, targets, cv=KFold(2), params={"sample_weight": weights})
     for (train, test), score in zip(KFold(2).split(X), found, strict=True):
-        fit = ConvexRegressor(0.1, tol=0.5).fit(X[train], targets[train])
+        fit = ConvexRegressor(0.1, tol=0.5).fit(X[train], targets[train], sample_weight=weights[train])
         expected = r2_score(targets[test], fit.predict(X[test]), sample_weight=weights[test])
         assert score == pytest.approx(expected, rel=1e-6)

@@ -115,8 +115,8 @@ class _Graph:
         if isinstance(last, FunctionRegressor) and last.clip:
             self.node("Clip", found, *(self.constant(np.asarray(each)) for each in last.target_range_))
         self.nodes[-1].output[0] = "y"
-        n_features: int = getattr(steps[0], "n_features_in_", function.n_features)
-        return n_features
+        n_features = getattr(steps[0], "n_features_in_", function.n_features)
+        return int(n_features or 0)  # functions of MaxAffine parts have a number of features
 
     def _scaled(self, step: Any, x: str) -> str:
         if not isinstance(step, StandardScaler):

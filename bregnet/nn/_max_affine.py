@@ -128,7 +128,7 @@ class LearnableMaxAffine(nn.Module):
             One max-affine function, alone or in a sum: of a :class:`bregnet.PBDL` with a companion, its quadratic is
             learned as well. A fitted estimator gives its `divergence_` or `function_`.
         temperature : float, default=None
-            In place of the one of the source. Fits have none by default, and fine-tuning needs one: 0.1 to 0.3 suits a
+            In place of the one of the source. Fine-tuning needs one: 0.1 to 0.3 suits a
             divergence that PBDL has learned.
         learn_temperature : bool, default=False
             Whether the temperature is a parameter, too.
