@@ -50,6 +50,7 @@ __all__ = [
     "Logistic",
     "save",
     "load",
+    "to_onnx",
     "UnreadableFileError",
     "report",
     "Report",

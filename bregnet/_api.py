@@ -17,7 +17,7 @@ from bregnet.divergences import (
     SquaredEuclidean,
     divergence,
 )
-from bregnet.io import load, save
+from bregnet.io import load, save, to_onnx
 from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
 from bregnet.reporting import Report, report
 from bregnet.retrieval import (

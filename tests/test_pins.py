@@ -16,7 +16,7 @@ PUBLIC = {
         PBDL ConvexRegressor DCRegressor PBDLCV ConvexRegressorCV DCRegressorCV Check Result Checkpoint
         BregmanDivergence divergence BregmanIndex BregmanNearestNeighbors BregmanKNeighborsClassifier
         BregmanKNeighborsRegressor BregmanRanker BregmanKMeans BregmanMixture Generator GeneratorSum MaxAffine
-        DifferenceOfConvex Quadratic SquaredEuclidean KullbackLeibler ItakuraSaito Logistic save load
+        DifferenceOfConvex Quadratic SquaredEuclidean KullbackLeibler ItakuraSaito Logistic save load to_onnx
         UnreadableFileError report Report datasets distributed metrics nn plotting __version__
     """,
     "bregnet.metrics": """
@@ -25,7 +25,8 @@ PUBLIC = {
     "bregnet.datasets": "load paper_folds Fold PaperSet PAPER_SETS",
     "bregnet.distributed": "joined current Ranks RankLostError",
     "bregnet.plotting": """
-        convergence feature_bounds predictions divergence_matrix divergence_map precision_recall neighbours
+        convergence feature_bounds predictions residuals partial_dependence divergence_matrix
+        divergence_map precision_recall neighbors neighbours
     """,
     "bregnet.nn": "BregmanKNN LearnableMaxAffine BregmanDistance",
 }

@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags
 
 from bregnet._core import validation as check
-from bregnet.divergences.bregman_divergence import NAMED, BregmanDivergence, divergence
+from bregnet.divergences.bregman_divergence import NAMED, BregmanDivergence, advice, divergence
 from bregnet.divergences.generators import Generator
 
 LEARNERS = "a learner with a divergence_ once it is fitted, such as PBDL(), or a search such as GridSearchCV over one"
@@ -45,7 +45,8 @@ def divergence_of(given: Any, name: str = "divergence") -> BregmanDivergence:
     True
     """
     if isinstance(given, str) and given not in NAMED:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, NAMED))} where it is a name, got {given!r}")
+        names = ", ".join(map(repr, NAMED))
+        raise ValueError(f"{name} must be one of {names} where it is a name, got {given!r}{advice(given)}")
     if isinstance(given, str | Generator | BregmanDivergence):
         return divergence(given)
     if hasattr(given, "to_generator") and not isinstance(given, type):

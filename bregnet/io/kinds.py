@@ -115,6 +115,8 @@ class Fitted:
         """The estimator with its parameters only."""
         found = mapping("parameters", state["parameters"])
         given = {each: part for each, part in found.items() if each != "reassign"}  # of 0.1.0: how to find a function
+        if given.pop("index", "deprecated") != "deprecated":  # of 0.1.0: the name of kind
+            given["kind"] = found["index"]
         unknown = given.keys() - self._accepted
         if unknown:
             raise ValueError(f"a {self.cls.__name__} with {sorted(unknown)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from numbers import Integral
 from typing import Any
@@ -30,6 +31,7 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
     """An estimator with its training rows in an index; subclasses have the constructor parameters named here."""
 
     side: str
+    kind: str
     index: str
     n_cells: int | None
     nprobe: int
@@ -45,29 +47,38 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
         divergence: Any = None,
         *,
         side: str = "right",
-        index: str = "flat",
+        kind: str = "flat",
         n_cells: int | None = None,
         nprobe: int = 8,
         device: str | torch.device = "auto",
         random_state: int | np.random.RandomState | None = 0,
+        index: str = "deprecated",
     ) -> None:
         self.divergence = divergence
         self.side = side
-        self.index = index
+        self.kind = kind
         self.n_cells = n_cells
         self.nprobe = nprobe
         self.device = device
         self.random_state = random_state
+        self.index = index
 
     def _check_parameters(self) -> None:
         """Raise an error for bad parameters before anything is learned."""
         check.one_of("side", self.side, ("right", "left"))
-        check.one_of("index", self.index, KINDS)
+        if self.index != "deprecated":
+            warnings.warn("index is now called kind, as in BregmanIndex, and will go", FutureWarning, stacklevel=4)
+        check.one_of("kind" if self.index == "deprecated" else "index", self._kind, KINDS)
         if self.n_cells is not None:
             check.integer_at_least("n_cells", self.n_cells, 1)
         check.integer_at_least("nprobe", self.nprobe, 1)
         check.resolve_device(self.device)
         check_random_state(self.random_state)
+
+    @property
+    def _kind(self) -> str:
+        """The kind of index, also by its earlier name."""
+        return self.kind if self.index == "deprecated" else self.index
 
     def _build(self, features: np.ndarray, y: Any) -> None:
         """Set the divergence, from y where it is to be learned, and put the rows into an index by their numbers."""
@@ -75,7 +86,7 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
         index = BregmanIndex(
             divergence,
             side=self.side,
-            kind=self.index,
+            kind=self._kind,
             n_cells=self.n_cells,
             nprobe=self.nprobe,
             device=self.device,
@@ -307,15 +318,15 @@ class WeightedNeighbors(NeighborSearcher):
         *,
         weights: str | Callable[[np.ndarray], np.ndarray] = "uniform",
         side: str = "right",
-        index: str = "flat",
+        kind: str = "flat",
         n_cells: int | None = None,
         nprobe: int = 8,
         device: str | torch.device = "auto",
         random_state: int | np.random.RandomState | None = 0,
+        index: str = "deprecated",
     ) -> None:
-        super().__init__(
-            divergence, side=side, index=index, n_cells=n_cells, nprobe=nprobe, device=device, random_state=random_state
-        )
+        settings: dict[str, Any] = {"n_cells": n_cells, "nprobe": nprobe, "device": device}
+        super().__init__(divergence, side=side, kind=kind, **settings, random_state=random_state, index=index)
         self.n_neighbors, self.weights = n_neighbors, weights
 
     def _check_parameters(self) -> None:

@@ -57,7 +57,7 @@ class BregmanIndex:
         Lists of kind "ivf" that are searched for a query. More are slower and find more; it can be set at any time.
     device : str or torch.device, default="auto"
         Where to keep the items and compute; "auto" takes CUDA when there is one. Kind "ivf" computes on the CPU.
-    random_state : int or None, default=None
+    random_state : int, RandomState or None, default=None
         Seed of the centers of kind "ivf".
 
     Examples
@@ -82,7 +82,7 @@ class BregmanIndex:
         n_cells: int | None = None,
         nprobe: int = 8,
         device: str | torch.device = "auto",
-        random_state: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.divergence = divergence_of(divergence)
         self.side = check.one_of("side", side, ("right", "left"))
@@ -97,6 +97,8 @@ class BregmanIndex:
         self.nprobe = nprobe
         there = check.resolve_device(device)
         self.device = torch.device("cpu") if all(engine.cpu_only for engine in ENGINES[kind]) else there
+        if isinstance(random_state, np.random.RandomState):  # one seed, so that saved cells are those of a new search
+            random_state = int(random_state.randint(np.iinfo(np.int32).max))
         self.random_state = None if random_state is None else check.integer_at_least("random_state", random_state, 0)
         self._collection = Collection(self.divergence, side, self.device)
 

@@ -188,7 +188,7 @@ def test_cells_that_are_all_searched_answer_exactly(side):
     pytest.importorskip("faiss")
     X, Q = points(400), points(30, seed=1)
     flat = BregmanNearestNeighbors(learned(0.3), side=side).fit(X)
-    cells = BregmanNearestNeighbors(learned(0.3), side=side, index="ivf").fit(X)
+    cells = BregmanNearestNeighbors(learned(0.3), side=side, kind="ivf").fit(X)
     cells.index_.nprobe = 400
     for queries in (Q, None):
         np.testing.assert_array_equal(cells.kneighbors(queries)[1], flat.kneighbors(queries)[1])
@@ -203,7 +203,7 @@ def test_cells_that_are_all_searched_answer_exactly(side):
 def test_cells_are_set_from_the_constructor(estimator):
     X, y, Q = points(400), np.arange(400) % 3, points(30, seed=1)
     for settings_ in ({}, {"n_cells": 15, "nprobe": 2, "random_state": 3}):
-        model = clone(estimator(learned(0.3), index="ivf", **settings_)).fit(X, y)
+        model = clone(estimator(learned(0.3), kind="ivf", **settings_)).fit(X, y)
         index = BregmanIndex(learned(0.3), kind="ivf", **{"random_state": 0} | settings_)
         index.add(X)
         assert (model.index_.n_cells, model.index_.nprobe) == (index.n_cells, index.nprobe)
@@ -214,7 +214,7 @@ def test_cells_are_set_from_the_constructor(estimator):
 def test_a_grid_search_over_cells():
     X = points(400)
     y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
-    model = BregmanKNeighborsClassifier(learned(0.3), index="ivf", n_cells=20)
+    model = BregmanKNeighborsClassifier(learned(0.3), kind="ivf", n_cells=20)
     search = GridSearchCV(model, {"nprobe": [1, 20]}, cv=3).fit(X, y)
     flat = GridSearchCV(BregmanKNeighborsClassifier(learned(0.3)), {"n_neighbors": [5]}, cv=3).fit(X, y)
     assert search.cv_results_["mean_test_score"][1] == pytest.approx(flat.best_score_)  # all cells are searched
@@ -224,7 +224,7 @@ def test_a_grid_search_over_cells():
 @pytest.mark.parametrize("random_state", [None, np.random.RandomState(0)], ids=str)
 def test_a_pickled_model_makes_the_same_cells_of_any_seed(random_state):
     X, Q = points(400), points(30, seed=1)
-    model = BregmanNearestNeighbors(learned(0.3), index="ivf", nprobe=1, random_state=random_state).fit(X)
+    model = BregmanNearestNeighbors(learned(0.3), kind="ivf", nprobe=1, random_state=random_state).fit(X)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).kneighbors(Q)[1], model.kneighbors(Q)[1])
 
 
@@ -522,7 +522,7 @@ def test_tags():
         ({"n_neighbors": 0}, ValueError, "n_neighbors must be at least 1, got 0"),
         ({"n_neighbors": 2.0}, TypeError, "n_neighbors must be an integer, got 2.0"),
         ({"side": "up"}, ValueError, "side must be one of 'right', 'left', got 'up'"),
-        ({"index": "hnsw"}, ValueError, "index must be one of 'flat', 'ivf', got 'hnsw'"),
+        ({"kind": "hnsw"}, ValueError, "kind must be one of 'flat', 'ivf', got 'hnsw'"),
         ({"n_cells": 0}, ValueError, "n_cells must be at least 1, got 0"),
         ({"nprobe": 1.5}, TypeError, "nprobe must be an integer, got 1.5"),
         ({"random_state": "one"}, ValueError, "'one' cannot be used to seed"),
@@ -600,9 +600,9 @@ def test_bad_queries_are_refused(estimator):
         model.kneighbors(torch.as_tensor(X * np.nan))
     with pytest.raises(ValueError, match=r"X must be at least 0 .* got -.* in row 0"):
         model.kneighbors(-X)
-    with pytest.raises(TypeError, match="Sparse data was passed"):
+    with pytest.raises(TypeError, match="must be dense, got a sparse"):
         model.kneighbors(csr_array(X))
-    with pytest.raises(TypeError, match="Sparse data was passed"):
+    with pytest.raises(TypeError, match="must be dense, got a sparse"):
         estimator().fit(csr_array(X), y)
 
 
@@ -635,7 +635,7 @@ def test_bad_targets_are_refused():
         BregmanKNeighborsClassifier().fit(X, X[:, 0])
     with pytest.raises(ValueError, match="could not convert string"):
         BregmanKNeighborsRegressor().fit(X, np.array(["a", "b", "c"])[y])
-    with pytest.raises(TypeError, match="Sparse data was passed for y"):
+    with pytest.raises(TypeError, match="y must be dense, got a sparse"):
         BregmanKNeighborsRegressor().fit(X, csr_array(X))
     for estimator in ALL[1:]:
         with pytest.raises(ValueError, match="requires y to be passed"):

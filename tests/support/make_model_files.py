@@ -107,7 +107,7 @@ def _searching():
         "BregmanNearestNeighbors": neighbours,
         "BregmanKNeighborsClassifier": classifier,
         "BregmanKNeighborsClassifier-search": BregmanKNeighborsClassifier(chosen, 3).fit(ROWS, LABELS == "low"),
-        "BregmanKNeighborsRegressor": BregmanKNeighborsRegressor("itakura-saito", 3, index="ivf", n_cells=3).fit(
+        "BregmanKNeighborsRegressor": BregmanKNeighborsRegressor("itakura-saito", 3, kind="ivf", n_cells=3).fit(
             FRAME, np.column_stack([TARGETS, -TARGETS])
         ),
         "BregmanRanker": ranker,
