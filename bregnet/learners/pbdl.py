@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,12 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
 from bregnet.distributed import Ranks, current
 from bregnet.divergences import BregmanDivergence, Generator, MaxAffine
+from bregnet.divergences.mapped import before_map
+from bregnet.divergences.maps import PointMap
 from bregnet.learners.base import Monitor, SolverEstimator
 from bregnet.learners.calibration import similarity_threshold
 from bregnet.learners.companions import companion_for
+from bregnet.learners.feature_maps import map_for, steepest
 from bregnet.learners.similarity import LearnedPairs
 from bregnet.learners.supervision import Labels, Pairs, Supervision, Triplets
 from bregnet.solver.bregman import BregmanLearning
@@ -31,11 +35,12 @@ from bregnet.solver.result import Check
 
 @dataclass(frozen=True)
 class _DivergenceFromPieces:
-    """From pieces in the solver's coordinates to the function and the divergence in those of the data."""
+    """From pieces in the solver's coordinates to the function of mapped points, and the divergence of the data."""
 
     units: Standardisation
     strictness: np.ndarray
     companion: Generator | None
+    feature_map: PointMap | None
 
     def function(self, pieces: Tensor, temperature: float) -> MaxAffine:
         """The learned function, smoothed."""
@@ -47,8 +52,8 @@ class _DivergenceFromPieces:
         return BregmanDivergence(function if self.companion is None else function + self.companion)
 
     def divergence(self, pieces: Tensor, temperature: float) -> BregmanDivergence:
-        """That of pieces."""
-        return self.divergence_of(self.function(pieces, temperature))
+        """That of pieces, for points before the feature map."""
+        return before_map(self.divergence_of(self.function(pieces, temperature)), self.feature_map)
 
 
 class PBDL(LearnedPairs, SolverEstimator):
@@ -85,6 +90,12 @@ class PBDL(LearnedPairs, SolverEstimator):
         does well.
     companion_weight : float, default=1.0
         Its weight.
+    feature_map : None, "lda", "rbf", "rbf+lda" or transformer, default=None
+        A map that is fitted first; the function is then learned of mapped points, whereas the divergence takes points
+        as they are. "rbf" are 300 features of a Gaussian kernel, with which regions of classes need not be convex,
+        "lda" are discriminant coordinates, and "rbf+lda" are those of kernel features: see
+        :class:`bregnet.FeatureMap`, which has the width of the kernel. A copy of any other transformer is fitted, with
+        labels if there are any; one in scikit-learn's ``FrozenEstimator`` is taken as it is.
     standardize : bool, default=True
         Whether alpha refers to features of unit variance. Otherwise it refers to the data as given.
     tol : float, default=0.01
@@ -108,22 +119,28 @@ class PBDL(LearnedPairs, SolverEstimator):
     Attributes
     ----------
     function_ : MaxAffine
-        The learned function, in the original coordinates, smoothed as asked for.
+        The learned function, in the original coordinates, smoothed as asked for. An affine feature map is part of it
+        (and makes a sum with a quadratic function of it where there is strictness); with any other it is a function
+        of mapped points.
     divergence_ : BregmanDivergence
-        Its divergence, companion included.
+        Its divergence, companion included, for points as they are: a :class:`bregnet.MappedDivergence` where there is
+        a feature map that is not affine.
+    feature_map_ : PointMap
+        The fitted feature map, where there is one.
     threshold_ : float
         Pairs up to this divergence count as similar; chosen for the best (balanced, if `balanced`) accuracy on
         training pairs, and set anew by :meth:`calibrate`.
     feature_bounds_ : ndarray of shape (n_features,)
         L_l, the largest absolute slope of each feature, for features of unit variance if `standardize`: how much
-        each matters. 0 for a feature that is not used.
+        each matters. 0 for a feature that is not used. After a feature map that is not affine, the largest
+        derivative at some of the training rows.
     classes_ : ndarray
         The classes, after :meth:`fit`.
     result_ : Result
         Status, objective, bound, gap, history and time.
     gap_ : float
         The certified relative gap of the program, ``result_.gap``, that of the plain maximum: temperature,
-        strictness and companion come on top.
+        strictness and companion come on top. With a feature map it is the program of mapped points.
     n_iter_ : int
     n_features_in_ : int
 
@@ -150,7 +167,9 @@ class PBDL(LearnedPairs, SolverEstimator):
     strictness: float
     companion: str | Generator | None
     companion_weight: float
+    feature_map: Any
     function_: MaxAffine
+    feature_map_: PointMap
 
     _predicts = False
     _own_piece_points = 1500
@@ -167,6 +186,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         strictness: float = 0.0,
         companion: str | Generator | None = None,
         companion_weight: float = 1.0,
+        feature_map: Any = None,
         standardize: bool = True,
         tol: float = 1e-2,
         max_iter: int = 5000,
@@ -184,6 +204,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         self.strictness = strictness
         self.companion = companion
         self.companion_weight = companion_weight
+        self.feature_map = feature_map
         self.standardize = standardize
         self.tol = tol
         self.max_iter = max_iter
@@ -306,13 +327,15 @@ class PBDL(LearnedPairs, SolverEstimator):
         if current().size > 1 and supervision.classes is None:
             raise ValueError("pairs and triplets must be learned by one process, got several that share the points")
 
+        given, feature_map = features, self._mapping(features, supervision)
+        features = given if feature_map is None else feature_map(np.asarray(given, dtype=np.float64))
         units = self._units(features)
         scale = units.unit if self.standardize else np.ones_like(units.unit)
         merged, classes = supervision.arranged(merge_duplicates(features, units.points))
         points = self._points(features, units, merged)
         penalty = Penalty(self._penalty_level(units, points.device))
         companion = companion_for(self.companion, self.companion_weight, features, units, supervision, seed)
-        learned = _DivergenceFromPieces(units, strictness / scale / scale, companion)
+        learned = _DivergenceFromPieces(units, strictness / scale / scale, companion, feature_map)
         start = self._start(points, seed, classes)
         problem = BregmanLearning(start.geometry, penalty, supervision.loss(start.geometry, points))
         if start.state is not None and not start.state.suits(problem.entries):
@@ -323,17 +346,49 @@ class PBDL(LearnedPairs, SolverEstimator):
 
         if hasattr(self, "classes_"):  # of an earlier fit to labels
             del self.classes_
-        self.function_ = learned.function(pieces, temperature)
-        self.divergence_ = learned.divergence_of(self.function_)
-        self.feature_bounds_ = np.abs(self.function_.slopes).max(0) * scale
+        function = learned.function(pieces, temperature)
+        divergence = learned.divergence_of(function)
+        self._store(function, divergence, feature_map, given, scale)
         strategy = "balanced_accuracy" if self.balanced else "accuracy"
-        distances = supervision.known.divergences(self.divergence_, features)
+        distances = supervision.known.divergences(divergence, features)
         self.threshold_ = similarity_threshold(distances, supervision.known.similar, strategy)
-        objective = _original_objective(problem, points, self.function_)
+        objective = _original_objective(problem, points, function)
         if not np.isclose(objective, result.objective, rtol=1e-9):  # ties that rounding has broken another way
             result = result.restated(objective, options.tol)
         self._record(result, monitored=monitor is not None)
         return self
+
+    def _mapping(self, features: np.ndarray, supervision: Supervision) -> PointMap | None:
+        """The feature map, fitted."""
+        if self.feature_map is not None and self._seen is not None:
+            raise ValueError("feature_map must be None for partial_fit, or its map would change with every call")
+        seed = self.random_state if isinstance(self.random_state, Integral) else None
+        return map_for(self.feature_map, features, supervision.classes, seed)
+
+    def _store(
+        self,
+        function: MaxAffine,
+        divergence: BregmanDivergence,
+        feature_map: PointMap | None,
+        given: np.ndarray,
+        scale: np.ndarray,
+    ) -> None:
+        """Set what was learned of mapped points, for points as they were given."""
+        self.function_, self.divergence_ = function, before_map(divergence, feature_map)
+        if feature_map is None:
+            self.feature_bounds_ = np.abs(function.slopes).max(0) * scale
+            if hasattr(self, "feature_map_"):  # of an earlier fit
+                del self.feature_map_
+            return
+        self.feature_map_ = feature_map
+        spread = Standardisation.from_rows(given).unit if self.standardize else np.ones(given.shape[1])
+        if feature_map.is_affine:
+            plain: Any = before_map(BregmanDivergence(function), feature_map).generator
+            self.function_ = plain
+            pieces = plain if isinstance(plain, MaxAffine) else plain.generators[0]
+            self.feature_bounds_ = np.abs(pieces.slopes).max(0) * spread
+        else:
+            self.feature_bounds_ = steepest(function, feature_map, given, spread)
 
 
 def _original_objective(problem: BregmanLearning, points: Points, function: MaxAffine) -> float:

@@ -94,7 +94,7 @@ def retrieval_scores(
         raise ValueError("y must have a class with at least 2 rows, got none")
     if (wanted < 0).all():
         raise ValueError("y must have a class that the items have, got none")
-    scan = Scan(divergence, side, found, numbers)
+    scan = Scan(divergence.base, side, found, numbers)
     parts: dict[str, list[np.ndarray]] = {name: [] for name in measures}
     for ranks in scan.ranks(queries, wanted, leave_one_out=known is None, block_elements=block_elements):
         for name, collected in parts.items():
@@ -221,6 +221,7 @@ def _unique_rows(rows: Tensor) -> tuple[np.ndarray, np.ndarray]:
 def _points(divergence: BregmanDivergence, name: str, X: Array, *, tangent: bool) -> Tensor:
     """Points in their own precision, single or double, in the domain of the divergence."""
     points = arrays.points(name, X, divergence.n_features, None, torch.device("cpu")).detach()
+    points = divergence._mapped(name, points)
     divergence.generator._check_domain(name, points, tangent)
     return points
 

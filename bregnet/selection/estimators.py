@@ -389,6 +389,8 @@ class PBDLCV(LearnedPairs, SearchCV):
     strictness : float, default=0.0
     companion : None, "within", "nca" or Generator, default=None
     companion_weight : float, default=1.0
+    feature_map : None, "lda", "rbf", "rbf+lda" or transformer, default=None
+        It is fitted to the training rows of each fold.
     standardize : bool, default=True
     tol : float, default=0.01
     max_iter : int, default=5000
@@ -445,6 +447,7 @@ class PBDLCV(LearnedPairs, SearchCV):
         strictness: float = 0.0,
         companion: str | Generator | None = None,
         companion_weight: float = 1.0,
+        feature_map: Any = None,
         standardize: bool = True,
         tol: float = 1e-2,
         max_iter: int = 5000,
@@ -466,6 +469,7 @@ class PBDLCV(LearnedPairs, SearchCV):
         self.strictness = strictness
         self.companion = companion
         self.companion_weight = companion_weight
+        self.feature_map = feature_map
         self.standardize = standardize
         self.tol = tol
         self.max_iter = max_iter
@@ -486,3 +490,5 @@ class PBDLCV(LearnedPairs, SearchCV):
         (learner,) = fits
         self.function_, self.divergence_ = learner.function_, learner.divergence_
         self.threshold_, self.classes_ = learner.threshold_, learner.classes_
+        if hasattr(learner, "feature_map_"):
+            self.feature_map_ = learner.feature_map_
