@@ -40,6 +40,7 @@ def _described(model: Model) -> dict[str, Any]:
         "kind": model.kind,
         "generator": repr(function),
         "features": model.n_features,
+        "feature_map": repr(fit.feature_map_) if hasattr(fit, "feature_map_") else None,
         "feature_names": model.feature_names,
         "classes": None if classes is None else classes.tolist(),
         "items": None if model.index is None else len(model.index),

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bregnet._core import arrays
+from bregnet._core import validation as check
 from bregnet._core.arrays import Array, ArrayT, to_numpy
 from bregnet._core.chunks import batches, rows_at_once
 
@@ -34,6 +36,9 @@ class AffineStep:
 
     matrix: Tensor  # (m, d)
     offset: Tensor  # (m,)
+
+    def __post_init__(self) -> None:
+        _expect_shapes(self.matrix, (self.offset, self.matrix.shape[:1]))
 
     @property
     def shape(self) -> tuple[int | None, int | None]:
@@ -56,6 +61,10 @@ class GaussianStep:
     landmarks: Tensor  # (k, d)
     matrix: Tensor  # (m, k)
     gamma: float
+
+    def __post_init__(self) -> None:
+        _expect_shapes(self.landmarks, (self.matrix, (len(self.matrix), len(self.landmarks))))
+        check.positive("gamma", self.gamma)
 
     @property
     def shape(self) -> tuple[int | None, int | None]:
@@ -84,6 +93,16 @@ class OtherStep:
         found = self.transformer.transform(x.cpu().numpy())
         found = found.toarray() if hasattr(found, "toarray") else np.asarray(to_numpy(found))
         return torch.as_tensor(found, dtype=x.dtype, device=x.device)
+
+
+def _expect_shapes(matrix: Tensor, *others: tuple[Tensor, Sequence[int]]) -> None:
+    """Raise an error for arrays that are no step of a map."""
+    shapes = [(matrix, matrix.shape), *others]
+    if matrix.ndim != 2 or 0 in matrix.shape or any(part.shape != tuple(shape) for part, shape in shapes):
+        raise ValueError(f"arrays of a map must fit each other, got shapes {[tuple(part.shape) for part, _ in shapes]}")
+    for part, _ in shapes:
+        if not (part.is_floating_point() and part.dtype == matrix.dtype and torch.isfinite(part).all()):
+            raise ValueError(f"arrays of a map must be finite numbers of one precision, got dtype {part.dtype}")
 
 
 Step = AffineStep | GaussianStep | OtherStep
@@ -117,6 +136,9 @@ class PointMap:
             else:
                 merged.append(step)
         self.steps = tuple(merged)
+        for first, second in pairwise(self.steps):
+            if None not in (first.shape[1], second.shape[0]) and first.shape[1] != second.shape[0]:
+                raise ValueError(f"steps must take the features of the one before, got {first.shape}, {second.shape}")
 
     def __repr__(self) -> str:
         n_features, n_outputs = ("?" if count is None else count for count in (self.n_features, self.n_outputs))

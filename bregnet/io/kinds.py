@@ -176,7 +176,7 @@ def _expect_solved(estimator: Any, *, learns: type) -> None:
     """Check that the fitted attributes fit each other, and the type of `function_`."""
     function: Any = estimator.function_
     feature_map: PointMap | None = getattr(estimator, "feature_map_", None)
-    if not isinstance(function, learns if feature_map is None else Generator):
+    if not issubclass(type(function), learns if feature_map is None else Generator):
         raise ValueError(f"function_ of a {type(estimator).__name__} cannot be {function!r}")
     expect_features(estimator, feature_bounds_=len(estimator.feature_bounds_))
     if feature_map is None or feature_map.is_affine:
