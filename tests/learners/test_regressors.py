@@ -103,7 +103,7 @@ def test_a_large_penalty_leaves_the_mean(kind):
 def test_affine_data_gives_one_effective_piece():
     X, _ = paraboloid(n=100, d=3)
     y = X @ [1.0, -2.0, 0.5] + 3
-    model = ConvexRegressor(alpha=1e-4, tol=1e-5).fit(X, y)
+    model = ConvexRegressor(alpha=1e-4, tol=1e-5, max_iter=20_000).fit(X, y)
     # inside the hull of the data; outside, pieces that are nowhere active there may take over
     rng = np.random.default_rng(1)
     inside = np.stack([rng.dirichlet(np.ones(8)) @ X[rng.choice(100, 8)] for _ in range(300)])
