@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.covariance import ledoit_wolf
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,8 +24,9 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     Features are brought to unit variance first. Kernel features are those of Nystroem's method:
     :math:`K^{-1/2} k(x)` with :math:`k(x)_i = \exp(-|x - z_i|^2 / (d w^2))` for landmarks z_i among the rows, their
     kernel matrix K, d features and the width w. Linear discriminant analysis (LDA) takes the directions in which
-    class means are farthest apart, one fewer than classes, for features whose covariance inside classes, shrunk by
-    Ledoit's and Wolf's rule, is the identity.
+    class means are farthest apart, one fewer than classes, for features whose covariance inside classes is the
+    identity. A ridge is added to that covariance, the one for which class indicators are best predicted when one row
+    is left out.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     References
     ----------
-    Williams and Seeger, "Using the Nystroem method to speed up kernel machines", NeurIPS 2000. Ledoit and Wolf, "A
-    well-conditioned estimator for large-dimensional covariance matrices", Journal of Multivariate Analysis, 2004.
+    Williams and Seeger, "Using the Nystroem method to speed up kernel machines", NeurIPS 2000. Hastie, Buja and
+    Tibshirani, "Penalized discriminant analysis", Annals of Statistics, 1995.
 
     Examples
     --------
@@ -156,21 +156,45 @@ def _kernel_step(landmarks: np.ndarray, gamma: float) -> GaussianStep:
 
 
 def _discriminant_step(points: np.ndarray, classes: np.ndarray) -> AffineStep:
-    """Directions in which class means are farthest apart, for unit covariance inside classes."""
+    """Directions in which class means are farthest apart, for unit covariance inside classes, a ridge added."""
     counts = np.bincount(classes)
     if len(counts) < 2:
         raise ValueError("y must have at least 2 classes for LDA, got 1")
     centre = points.mean(0)
     means = np.stack([np.bincount(classes, column) for column in points.T], axis=1) / counts[:, None]
-    covariance = ledoit_wolf(points - means[classes], assume_centered=True)[0]
-    level = np.trace(covariance) / len(covariance)
-    eigenvalues, directions = np.linalg.eigh(covariance)
-    whitened = directions / np.sqrt(np.maximum(eigenvalues, 1e-9 * level) if level > 0 else 1.0)  # (d, d)
+    inside = points - means[classes]
+    ridge = _ridge(points - centre, classes, counts)
+    eigenvalues, directions = np.linalg.eigh((inside.T @ inside + ridge * np.eye(points.shape[1])) / len(points))
+    whitened = directions / np.sqrt(eigenvalues.clip(min=ridge / len(points) if ridge > 0 else 1.0))  # (d, d)
     between = np.sqrt(counts / len(points))[:, None] * ((means - centre) @ whitened)
     _, sizes, axes = np.linalg.svd(between, full_matrices=False)
     axes = axes[: max(1, int((sizes > 1e-9 * sizes[0]).sum()))][: len(counts) - 1]
     matrix = axes @ whitened.T
     return affine_step(matrix, -matrix @ centre)
+
+
+def _ridge(centred: np.ndarray, classes: np.ndarray, counts: np.ndarray) -> float:
+    """The ridge of least leave-one-out error of the regression of class indicators on centered points.
+
+    That regression spans the discriminant coordinates, and its errors are known without fitting again: residuals over
+    one minus leverage. All classes count alike.
+    """
+    squares, directions = np.linalg.eigh(centred.T @ centred)
+    used = squares > 1e-10 * squares[-1]
+    if not used.any():
+        return 0.0
+    left = centred @ (directions[:, used] / np.sqrt(squares[used]))  # (n, r)
+    targets = (classes[:, None] == np.arange(len(counts))) / np.sqrt(counts)
+    targets = targets - targets.mean(0)
+    along = left.T @ targets
+
+    def error(ridge: float) -> float:
+        kept = squares[used] / (squares[used] + ridge)
+        leverage = 1 / len(centred) + np.square(left) @ kept
+        residuals = (targets - left @ (kept[:, None] * along)) / (1 - leverage).clip(min=1e-9)[:, None]
+        return float(np.square(residuals).sum())
+
+    return min(squares[-1] * np.logspace(-6, 0, 13), key=error)
 
 
 def map_for(given: Any, features: np.ndarray, classes: np.ndarray | None, random_state: Any) -> PointMap | None:
