@@ -71,6 +71,15 @@ class BregmanDivergence:
         """Number of features, None if any number is accepted."""
         return self.generator.n_features
 
+    @property
+    def base(self) -> BregmanDivergence:
+        """The divergence of the points that the generator takes: itself, unless points are mapped first."""
+        return self
+
+    def _mapped(self, name: str, x: Tensor) -> Tensor:
+        """Points as the generator takes them."""
+        return x
+
     def to(self, target: str | torch.device | torch.dtype) -> BregmanDivergence:
         """The same divergence on another device or in another precision.
 

@@ -106,13 +106,13 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
         else:
             queries = check.rows_of(self, name, to_numpy(X, name), dtype=PRECISIONS)
         # The index checks it too, but does not know the name of the argument.
-        points = arrays.to_torch(name, queries).double()
+        points = self.divergence_._mapped(name, arrays.to_torch(name, queries).double())
         self.divergence_.generator._check_domain(name, points, tangent=self.index_.side == "left")
         return queries
 
     @property
     def _items(self) -> Tensor:
-        """The training rows as the index keeps them."""
+        """The training rows as the index keeps them, mapped where its divergence has a feature map."""
         check_is_fitted(self, "index_")
         return self.index_._collection.gallery().points
 
@@ -133,6 +133,10 @@ class NeighborSearcher(DivergenceSearcher):
         if self.n_neighbors is not None:
             return self.n_neighbors
         return getattr(self.learner_, "n_neighbors_", None) or 5
+
+    def _asked(self, X: Array | None) -> tuple[BregmanIndex, Array]:
+        """The index and queries for it: the rows of X, or the training rows, which it has."""
+        return (self.index_._of_mapped, self._items) if X is None else (self.index_, self._queries("X", X))
 
     def kneighbors(
         self, X: Array | None = None, n_neighbors: int | None = None, return_distance: bool = True
@@ -174,16 +178,16 @@ class NeighborSearcher(DivergenceSearcher):
         count = check.integer_at_least("n_neighbors", self.n_neighbors_ if n_neighbors is None else n_neighbors, 1)
         both = check.boolean("return_distance", return_distance)
         alone = X is None  # a training row does not count itself
-        queries = self._queries("X", self._items if X is None else X)
+        index, queries = self._asked(X)
         if count + alone > self.n_samples_fit_:
             most = "below" if alone else "at most"
             found = f"got {count} with n_samples = {len(queries)} queries"
             raise ValueError(f"n_neighbors must be {most} the number of training rows ({self.n_samples_fit_}), {found}")
         if alone:
             own = torch.arange(len(queries))
-            divergences, ids = map(to_numpy, nearest_others(self.index_, queries, count, own))
+            divergences, ids = map(to_numpy, nearest_others(index, queries, count, own))
         else:
-            divergences, ids = self.index_.search(queries, count)
+            divergences, ids = index.search(queries, count)
         return (divergences, ids) if both else ids
 
     def kneighbors_graph(
@@ -265,8 +269,8 @@ class RadiusSearcher(NeighborSearcher):
         check_is_fitted(self, "index_")
         both = check.boolean("return_distance", return_distance)
         largest = check.at_least_zero("radius", self.radius if radius is None else radius)
-        queries = self._queries("X", self._items if X is None else X)
-        divergences, ids = self.index_.search_radius(queries, largest)
+        index, queries = self._asked(X)
+        divergences, ids = index.search_radius(queries, largest)
         if X is None:
             others = [to_numpy(each) != row for row, each in enumerate(ids)]
             divergences, ids = _chosen(divergences, others), _chosen(ids, others)

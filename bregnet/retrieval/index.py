@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,7 +102,7 @@ class BregmanIndex:
         if isinstance(random_state, np.random.RandomState):  # one seed, so that saved cells are those of a new search
             random_state = int(random_state.randint(np.iinfo(np.int32).max))
         self.random_state = None if random_state is None else check.integer_at_least("random_state", random_state, 0)
-        self._collection = Collection(self.divergence, side, self.device)
+        self._collection = Collection(self.divergence.base, side, self.device)  # of mapped points
 
     def __repr__(self) -> str:
         return f"BregmanIndex({self.divergence!r}, side={self.side!r}, kind={self.kind!r}; {len(self)} items)"
@@ -112,7 +114,8 @@ class BregmanIndex:
     @property
     def n_features(self) -> int | None:
         """Number of features, None if there are no items yet and any number is accepted."""
-        return self._collection.n_features
+        plain = self.divergence is self.divergence.base
+        return self._collection.n_features if plain else self.divergence.n_features
 
     @property
     def ids(self) -> np.ndarray:
@@ -332,7 +335,8 @@ class BregmanIndex:
         array([2])
         """
         symmetric = check.boolean("symmetric", symmetric)
-        return InnerProductForm.from_gallery(self._collection.gallery(), symmetric=symmetric)
+        form = InnerProductForm.from_gallery(self._collection.gallery(), symmetric=symmetric)
+        return replace(form, feature_map=getattr(self.divergence, "feature_map", None))
 
     @torch.no_grad()
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -392,8 +396,16 @@ class BregmanIndex:
         checked = arrays.points(name, points, self.n_features, None, self.device).detach()
         if checked.shape[1] == 0:
             raise ValueError(f"{name} must have at least one feature, got shape {tuple(checked.shape)}")
+        checked = self.divergence._mapped(name, checked)
         self.divergence.generator._check_domain(name, checked, tangent)
         return checked
+
+    @property
+    def _of_mapped(self) -> BregmanIndex:
+        """The same index for queries that are mapped already, such as its own items."""
+        inside = copy.copy(self)
+        inside.divergence = self.divergence.base
+        return inside
 
     def _settings(self) -> Settings:
         return Settings(self.kind, self.n_cells, self.nprobe, self.random_state)

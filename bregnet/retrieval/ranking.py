@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
 from bregnet.retrieval.base import PRECISIONS, DivergenceSearcher
@@ -156,5 +157,6 @@ class BregmanRanker(DivergenceSearcher):
         features, labels = check.validate_data(self, to_numpy(Q, "Q"), to_numpy(y, "y"), dtype=PRECISIONS, reset=False)
         queries = self._queries("Q", torch.as_tensor(features))
         known = self._items, self.classes_[self._classes]
-        scores = retrieval_scores(self.divergence_, queries, labels, known, side=self.index_.side)
+        mapped = self.divergence_._mapped("Q", arrays.to_torch("Q", queries))
+        scores = retrieval_scores(self.divergence_.base, mapped, labels, known, side=self.index_.side)
         return float(np.nanmean(scores["map"]))
