@@ -18,7 +18,7 @@ from bregnet.divergences import (
     divergence,
 )
 from bregnet.io import load, save
-from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
+from bregnet.learners import PBDL, BregmanNCA, ConvexRegressor, DCRegressor
 from bregnet.reporting import Report, report
 from bregnet.retrieval import (
     BregmanIndex,

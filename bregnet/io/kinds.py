@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -32,7 +32,7 @@ from bregnet.divergences import BregmanDivergence, DifferenceOfConvex, Generator
 from bregnet.divergences.state import read_divergence, read_function, write_divergence, write_function
 from bregnet.io import fields
 from bregnet.io.parameters import OF_THE_RUN, read_parameters, write_parameters
-from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
+from bregnet.learners import PBDL, BregmanNCA, ConvexRegressor, DCRegressor
 from bregnet.retrieval import (
     BregmanIndex,
     BregmanKNeighborsClassifier,
@@ -138,14 +138,18 @@ def _read_learner(name: str, state: Any, tensors: Tensors) -> Any:
         return None
     fitted = {each.__name__: each for each in LEARNERS}.get(mapping(name, state)["type"])
     if fitted is None:
-        raise ValueError(f"{name} must be a PBDL or a PBDLCV, got {state['type']!r}")
+        raise ValueError(f"{name} must be one of {_names_of(LEARNERS)}, got {state['type']!r}")
     kind = KINDS[fitted]
     assert isinstance(kind, Fitted)
     return (kind.read if "fitted" in state else kind.unfitted)(name, state, tensors)
 
 
+def _names_of(classes: Iterable[type]) -> str:
+    return ", ".join(each.__name__ for each in classes)
+
+
 _learner = Field(_write_learner, _read_learner)
-LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV), _learner)
+LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV, BregmanNCA), _learner)
 
 
 def expect_features(estimator: Any, **counts: int | None) -> None:
@@ -171,10 +175,16 @@ def _expect_solved(estimator: Any, *, learns: type) -> None:
             raise ValueError(f"best_index_ must be a row of cv_results_, got {estimator.best_index_}")
 
 
+def _expect_descended(estimator: BregmanNCA) -> None:
+    if not isinstance(estimator.function_, MaxAffine):
+        raise ValueError(f"function_ of a BregmanNCA cannot be {estimator.function_!r}")
+    expect_features(estimator, function_=estimator.function_.n_features, divergence_=estimator.divergence_.n_features)
+
+
 def _expect_learned(estimator: Any) -> None:
     learner = estimator.learner_
     if learner is not None and type(learner) not in LEARNERS:
-        found = f"only those of PBDL and PBDLCV can be saved, got {type(learner).__name__}"
+        found = f"only those of {_names_of(LEARNERS)} can be saved, got {type(learner).__name__}"
         raise TypeError(f"{found}; fit with the divergence_ that it has learned instead")
     expect_features(estimator, divergence_=estimator.divergence_.n_features)
     if learner is not None:
@@ -260,9 +270,9 @@ def _with_description(estimator: Any) -> None:
 
 def _read_best(name: str, state: Any, tensors: Tensors) -> Any:
     """The best estimator of a search, which is not a search itself."""
-    solvers = [each.__name__ for each in (ConvexRegressor, DCRegressor, PBDL)]
-    if mapping(name, state)["type"] not in solvers:
-        raise ValueError(f"{name} must be one of {', '.join(solvers)}, got {state['type']!r}")
+    solvers = _names_of((ConvexRegressor, DCRegressor, PBDL))
+    if mapping(name, state)["type"] not in solvers.split(", "):
+        raise ValueError(f"{name} must be one of {solvers}, got {state['type']!r}")
     return read_any(name, state, tensors)
 
 
@@ -289,6 +299,8 @@ def _solvers() -> list[Fitted]:
     regressor = {**solved, "target_range_": fields.value_range}
     pairs = {**solved, "divergence_": _divergence, "threshold_": real()}
     classes: Attributes = {"classes_": _labels}
+    shared = {each: pairs[each] for each in ("n_features_in_", "function_", "n_iter_", "divergence_", "threshold_")}
+    descended = {**shared, **classes, "log_likelihoods_": numbers()}
     pieces, convex, difference = (
         partial(_expect_solved, learns=each) for each in (MaxAffine, Generator, DifferenceOfConvex)
     )
@@ -299,6 +311,7 @@ def _solvers() -> list[Fitted]:
         Fitted(ConvexRegressorCV, regressor | chosen, convex),  # an ensemble is a sum
         Fitted(DCRegressorCV, regressor | chosen, difference),
         Fitted(PBDLCV, pairs | chosen, pieces, classes),
+        Fitted(BregmanNCA, descended, _expect_descended),
     ]
 
 

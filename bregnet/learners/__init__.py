@@ -2,5 +2,6 @@
 
 from bregnet.learners.pbdl import PBDL
 from bregnet.learners.regressors import ConvexRegressor, DCRegressor
+from bregnet.learners.soft_neighbors import BregmanNCA
 
-__all__ = ["PBDL", "ConvexRegressor", "DCRegressor"]
+__all__ = ["PBDL", "BregmanNCA", "ConvexRegressor", "DCRegressor"]

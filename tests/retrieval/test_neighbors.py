@@ -540,7 +540,7 @@ def test_bad_parameters_are_named(estimator, parameters, error, message):
 def test_bad_weights_are_named(estimator):
     X, y = labelled()
     for bad in ("near", None, 2):
-        with pytest.raises(ValueError, match="weights must be 'uniform', 'distance' or a callable, got"):
+        with pytest.raises(ValueError, match="weights must be 'uniform', 'distance', 'softmax' or a callable, got"):
             estimator(weights=bad).fit(X, y)
     for weights, message in (
         (lambda D: D[:, :2], r"weights must return an array of shape \(170, 5\), got \(170, 2\)"),
