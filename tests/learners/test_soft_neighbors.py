@@ -4,20 +4,27 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_iris, make_classification, make_moons
+from sklearn.datasets import load_iris, make_circles, make_classification, make_moons
 from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bregnet
-from bregnet import PBDL, BregmanDivergence, BregmanKNeighborsClassifier, BregmanNCA, BregmanRanker, MaxAffine, Quadratic
+from bregnet import (
+    PBDL,
+    BregmanDivergence,
+    BregmanKNeighborsClassifier,
+    BregmanNCA,
+    BregmanRanker,
+    MaxAffine,
+    Quadratic,
+)
 from bregnet.learners import soft_neighbors
 from bregnet.learners.soft_neighbors import _logistic_pieces, _Parameters, _Rows, soft_neighbor_loss
 
 INITS = pytest.mark.parametrize("init", ["logistic", "pbdl"])
 
 
-@parametrize_with_checks([BregmanNCA(max_iter=2), BregmanNCA("pbdl", quadratic=0.0, max_iter=1)])
+@parametrize_with_checks([BregmanNCA(max_iter=2), BregmanNCA(quadratic=0.0, max_iter=1)])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_conventions(estimator, check):
@@ -114,7 +121,9 @@ def test_many_rows_are_learned_from_some_items_at_a_time(monkeypatch):
     monkeypatch.setattr(soft_neighbors, "MOST_ITEMS", 64)
     some_items = clone(model).fit(X[::2], y[::2]).divergence_
     for each in (all_items, some_items):
-        assert BregmanKNeighborsClassifier(each, 50, weights="softmax").fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > 0.9
+        assert (
+            BregmanKNeighborsClassifier(each, 50, weights="softmax").fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > 0.9
+        )
 
 
 def test_without_rows_held_out_the_training_rows_are_judged_leaving_one_out():
@@ -125,14 +134,12 @@ def test_without_rows_held_out_the_training_rows_are_judged_leaving_one_out():
     assert BregmanNCA(max_iter=1, random_state=0).fit(X[[0, 1, -1, -2]], y[[0, 1, -1, -2]]).n_iter_ == 1
 
 
-def test_it_is_ahead_of_linear_neighborhood_components_where_one_metric_does_not_fit_everywhere():
-    X, y = make_moons(400, noise=0.25, random_state=0)
-    X = np.column_stack([X, 0.5 * np.random.default_rng(0).standard_normal((400, 4))])
+def test_descent_leaves_a_logistic_start_that_knows_nothing():
+    X, y = make_circles(400, noise=0.1, factor=0.5, random_state=0)
     learner = BregmanNCA(random_state=0)
     ours = BregmanKNeighborsClassifier(learner, 50, weights="softmax").fit(X[::2], y[::2]).score(X[1::2], y[1::2])
-    linear = NeighborhoodComponentsAnalysis(random_state=0).fit(X[::2], y[::2])
-    theirs = KNeighborsClassifier().fit(linear.transform(X[::2]), y[::2]).score(linear.transform(X[1::2]), y[1::2])
-    assert ours > theirs
+    assert ours > 0.95
+    assert LogisticRegression().fit(X[::2], y[::2]).score(X[1::2], y[1::2]) < 0.7
 
 
 @INITS
@@ -142,13 +149,13 @@ def test_it_is_saved_alone_and_inside_other_estimators(tmp_path, init):
     bregnet.save(model, tmp_path / "model")
     again = bregnet.load(tmp_path / "model")
     assert again.get_params() == model.get_params()
-    np.testing.assert_array_equal(again.divergence_.pairwise(X_new), model.divergence_.pairwise(X_new))
+    np.testing.assert_allclose(again.divergence_.pairwise(X_new), model.divergence_.pairwise(X_new), atol=1e-11)
     np.testing.assert_array_equal(again.log_likelihoods_, model.log_likelihoods_)
     assert again.threshold_ == model.threshold_
     classifier = BregmanKNeighborsClassifier(BregmanNCA(max_iter=3, random_state=0), 9, weights="softmax").fit(X, y)
     bregnet.save(classifier, tmp_path / "classifier")
     again = bregnet.load(tmp_path / "classifier")
-    np.testing.assert_array_equal(again.predict_proba(X_new), classifier.predict_proba(X_new))
+    np.testing.assert_allclose(again.predict_proba(X_new), classifier.predict_proba(X_new), atol=1e-11)
     assert again.learner_.n_iter_ == 3
 
 

@@ -37,6 +37,7 @@ from bregnet import (
     Quadratic,
     SquaredEuclidean,
 )
+from bregnet.learners.soft_neighbors import soft_neighbor_loss
 from bregnet.metrics import mean_average_precision
 from bregnet.nn import BregmanDistance, BregmanKNN, LearnableMaxAffine
 
@@ -630,3 +631,11 @@ def test_a_network_and_its_divergence_learn_together(wine):
             assert new.grad.any()
             assert not torch.equal(old, new)
     assert precision() > max(0.9, before + 0.1)
+
+
+def test_nca_loss_under_a_divergence_is_the_loss_of_soft_neighbors():
+    X, y = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(30) % 3
+    f = LearnableMaxAffine(4, 6, strictness=0.2, random_state=0, dtype=torch.float64)
+    theirs = losses.NCALoss(softmax_scale=1, distance=BregmanDistance(f))(X, y)
+    ours = soft_neighbor_loss(-f.pairwise(X), y, y, torch.arange(30))
+    assert theirs.item() == pytest.approx(ours.item(), rel=1e-6)

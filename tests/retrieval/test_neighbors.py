@@ -283,6 +283,20 @@ def test_squared_euclidean_regression_is_scikit_learns(weights, n_outputs):
     assert model.score(X[Q], y[Q]) == pytest.approx(r2_score(y[Q], peer.predict(X[Q])))
 
 
+def test_softmax_weights_are_exponentials_of_divergences_however_large_these_are():
+    X, y = labelled()
+    Q = labelled(1)[0]
+    soft, plain = (
+        BregmanKNeighborsClassifier(None, 9, weights=weights).fit(X, y) for weights in ("softmax", lambda D: np.exp(-D))
+    )
+    np.testing.assert_allclose(soft.predict_proba(Q / 4), plain.predict_proba(Q / 4))
+    far = soft.predict_proba(Q + 1e4)  # where exp(-D) is 0 for all rows
+    np.testing.assert_allclose(far.sum(1), 1)
+    at_half = BregmanKNeighborsClassifier(2.0 * SquaredEuclidean(), 9, weights="softmax").fit(X, y)  # T = 1/2
+    sharper = BregmanKNeighborsClassifier(None, 9, weights=lambda D: np.exp(-2 * D)).fit(X, y)
+    np.testing.assert_allclose(at_half.predict_proba(Q / 4), sharper.predict_proba(Q / 4))
+
+
 @SIDES
 def test_kl_weights_are_inverse_divergences(side):
     X, Q = simplex(), simplex(30, seed=1)
