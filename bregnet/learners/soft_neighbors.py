@@ -254,7 +254,7 @@ class BregmanNCA(LearnedPairs):
     def _start(self, points: np.ndarray, classes: np.ndarray, seed: int, device: torch.device) -> _Parameters:
         """The function to start at, for features of unit variance."""
         if self.init == "pbdl":
-            learned = PBDL(temperature=0.2, tol=0.1, device=device, random_state=seed).fit(points, classes).function_
+            learned = PBDL(device=device, random_state=seed).fit(points, classes).function_
             slopes, intercepts, temperature = learned.slopes, learned.intercepts, learned.temperature
         else:
             slopes, intercepts, temperature = *_logistic_pieces(points, classes), 1.0

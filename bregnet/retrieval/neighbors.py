@@ -117,7 +117,9 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
         As in :class:`BregmanNearestNeighbors`; a learner learns from the class labels.
-    n_neighbors : int, default=5
+    n_neighbors : int, default=None
+        None is the number that the learner has chosen, as :class:`bregnet.PBDLCV` does for ``scoring="accuracy"``, and
+        5 otherwise.
     weights : {"uniform", "distance", "softmax"} or callable, default="uniform"
         Whether neighbours vote alike; by 1 / D, those at D = 0 alone if there are any; by exp(-D), for divergences
         such as those of :class:`bregnet.BregmanNCA`, with `n_neighbors` of 50 or more; or by a function from the
@@ -270,7 +272,8 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         As in :class:`BregmanNearestNeighbors`. A learner is fitted to the targets, so one of class labels, such as
         :class:`bregnet.PBDL`, can learn from targets that are classes only; for others, learn the divergence first and
         pass its ``divergence_``.
-    n_neighbors : int, default=5
+    n_neighbors : int, default=None
+        None is 5.
     weights : {"uniform", "distance", "softmax"} or callable, default="uniform"
     side : {"right", "left"}, default="right"
     index : {"flat", "ivf"}, default="flat"
