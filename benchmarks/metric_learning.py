@@ -107,7 +107,7 @@ def ours(learner: Any, fit: str = "fit", **votes: Any) -> Callable[..., Ranking]
 
     def learn(*known: Any) -> Ranking:
         fitted = getattr(clone(learner), fit)(*known)
-        chosen = {"n_neighbors": getattr(fitted, "n_neighbors_", 5), **votes}
+        chosen = {"n_neighbors": getattr(fitted, "n_neighbors_", None) or 5, **votes}
         return Ranking(lambda Q, X: np.asarray(fitted.divergence_.pairwise(Q, X)), **chosen)
 
     return learn
