@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PBDL",
+    "BregmanNCA",
     "ConvexRegressor",
     "DCRegressor",
     "PBDLCV",

@@ -19,7 +19,7 @@ from bregnet.divergences import (
     divergence,
 )
 from bregnet.io import load, save, to_onnx
-from bregnet.learners import PBDL, ConvexRegressor, DCRegressor, FeatureMap
+from bregnet.learners import PBDL, BregmanNCA, ConvexRegressor, DCRegressor, FeatureMap
 from bregnet.reporting import Report, report
 from bregnet.retrieval import (
     BregmanIndex,

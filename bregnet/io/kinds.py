@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -44,7 +44,7 @@ from bregnet.divergences.state import (
 from bregnet.io import fields
 from bregnet.io.parameters import OF_THE_RUN, read_parameters, write_parameters
 from bregnet.io.preprocessing import read_transformer, write_transformer
-from bregnet.learners import PBDL, ConvexRegressor, DCRegressor, FeatureMap
+from bregnet.learners import PBDL, BregmanNCA, ConvexRegressor, DCRegressor, FeatureMap
 from bregnet.retrieval import (
     BregmanIndex,
     BregmanKNeighborsClassifier,
@@ -156,10 +156,14 @@ def _read_learner(name: str, state: Any, tensors: Tensors) -> Any:
         return FrozenEstimator(_read_learner(name, state["estimator"], tensors))
     fitted = {each.__name__: each for each in LEARNERS}.get(mapping(name, state)["type"])
     if fitted is None:
-        raise ValueError(f"{name} must be a PBDL or a PBDLCV, got {state['type']!r}")
+        raise ValueError(f"{name} must be one of {_names_of(LEARNERS)}, got {state['type']!r}")
     kind = KINDS[fitted]
     assert isinstance(kind, Fitted)
     return (kind.read if "fitted" in state else kind.unfitted)(name, state, tensors)
+
+
+def _names_of(classes: Iterable[type]) -> str:
+    return ", ".join(each.__name__ for each in classes)
 
 
 def _write_configured(name: str, value: FeatureMap, tensors: Tensors) -> Any:
@@ -171,7 +175,7 @@ def _read_configured(name: str, state: Any, tensors: Tensors) -> FeatureMap:
 
 
 _learner = Field(_write_learner, _read_learner)
-LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV, FrozenEstimator), _learner)
+LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV, BregmanNCA, FrozenEstimator), _learner)
 _parts = LEARNERS | {FeatureMap: Field(_write_configured, _read_configured)}
 
 
@@ -203,10 +207,16 @@ def _expect_solved(estimator: Any, *, learns: type) -> None:
             raise ValueError(f"best_index_ must be a row of cv_results_, got {estimator.best_index_}")
 
 
+def _expect_descended(estimator: BregmanNCA) -> None:
+    if not isinstance(estimator.function_, MaxAffine):
+        raise ValueError(f"function_ of a BregmanNCA cannot be {estimator.function_!r}")
+    expect_features(estimator, function_=estimator.function_.n_features, divergence_=estimator.divergence_.n_features)
+
+
 def _expect_learned(estimator: Any) -> None:
     learner = estimator.learner_
     if learner is not None and type(learner) not in LEARNERS:
-        found = f"only those of PBDL and PBDLCV can be saved, got {type(learner).__name__}"
+        found = f"only those of {_names_of(LEARNERS)} can be saved, got {type(learner).__name__}"
         raise TypeError(f"{found}; fit with the divergence_ that it has learned instead")
     expect_features(estimator, divergence_=estimator.divergence_.n_features)
     if learner is not None:
@@ -296,9 +306,9 @@ def _with_description(estimator: Any) -> None:
 
 def _read_best(name: str, state: Any, tensors: Tensors) -> Any:
     """The best estimator of a search, which is not a search itself."""
-    solvers = [each.__name__ for each in (ConvexRegressor, DCRegressor, PBDL)]
-    if mapping(name, state)["type"] not in solvers:
-        raise ValueError(f"{name} must be one of {', '.join(solvers)}, got {state['type']!r}")
+    solvers = _names_of((ConvexRegressor, DCRegressor, PBDL))
+    if mapping(name, state)["type"] not in solvers.split(", "):
+        raise ValueError(f"{name} must be one of {solvers}, got {state['type']!r}")
     return read_any(name, state, tensors)
 
 
@@ -326,6 +336,8 @@ def _solvers() -> list[Fitted]:
     pairs = {**solved, "divergence_": _divergence, "threshold_": real()}
     classes: Attributes = {"classes_": _labels}
     mapped: Attributes = {"feature_map_": Field(write_map, read_map)}
+    shared = {each: pairs[each] for each in ("n_features_in_", "function_", "n_iter_", "divergence_", "threshold_")}
+    descended = {**shared, **classes, "log_likelihoods_": numbers()}
     pieces, convex, difference = (
         partial(_expect_solved, learns=each) for each in (MaxAffine, Generator, DifferenceOfConvex)
     )
@@ -336,6 +348,7 @@ def _solvers() -> list[Fitted]:
         Fitted(ConvexRegressorCV, regressor | chosen, convex),  # an ensemble is a sum
         Fitted(DCRegressorCV, regressor | chosen, difference),
         Fitted(PBDLCV, pairs | chosen, pieces, classes | mapped),
+        Fitted(BregmanNCA, descended, _expect_descended),
     ]
 
 

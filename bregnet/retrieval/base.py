@@ -338,15 +338,15 @@ class WeightedNeighbors(NeighborSearcher):
         self._check_weights()
 
     def _check_weights(self) -> None:
-        if not (callable(self.weights) or (isinstance(self.weights, str) and self.weights in ("uniform", "distance"))):
-            raise ValueError(f"weights must be 'uniform', 'distance' or a callable, got {self.weights!r}")
+        if not (callable(self.weights) or (isinstance(self.weights, str) and self.weights in WEIGHTS)):
+            raise ValueError(f"weights must be {', '.join(map(repr, WEIGHTS))} or a callable, got {self.weights!r}")
 
     def _weighted_neighbours(self, X: Array | None) -> tuple[np.ndarray, np.ndarray]:
         """Weights and row numbers of the neighbours (n_queries, n_neighbors); no query has zero weights only."""
         divergences, ids = (to_numpy(part) for part in self.kneighbors(X))
         self._check_weights()  # they may have been set after the fit
         if isinstance(self.weights, str):
-            return np.ones_like(divergences) if self.weights == "uniform" else _inverse(divergences), ids
+            return WEIGHTS[self.weights](divergences), ids
         weights = np.asarray(to_numpy(self.weights(divergences)), dtype=np.float64)
         if weights.shape != divergences.shape:
             raise ValueError(f"weights must return an array of shape {divergences.shape}, got {weights.shape}")
@@ -371,6 +371,18 @@ def _inverse(divergences: np.ndarray) -> np.ndarray:
     nearest = np.broadcast_to(divergences.min(1, keepdims=True), divergences.shape)
     at_zero = (divergences == 0).astype(np.float64)
     return np.divide(nearest, divergences, out=at_zero, where=nearest > 0)
+
+
+def _exponential(divergences: np.ndarray) -> np.ndarray:
+    """Multiples of exp(-D), such that the nearest neighbor has weight 1."""
+    return np.exp(divergences.min(1, keepdims=True) - divergences)
+
+
+WEIGHTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "uniform": np.ones_like,
+    "distance": _inverse,
+    "softmax": _exponential,
+}
 
 
 def nearest_others(index: BregmanIndex, Q: Array, k: int, own: Array, **options: Any) -> tuple[Any, Any]:

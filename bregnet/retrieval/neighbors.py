@@ -125,9 +125,11 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
     n_neighbors : int, default=None
         None is the number that the learner has chosen, as :class:`bregnet.PBDLCV` does for ``scoring="accuracy"``, and
         5 otherwise.
-    weights : {"uniform", "distance"} or callable, default="uniform"
-        Whether neighbours vote alike or by 1 / D, those at D = 0 alone if there are any; or a function from the
-        divergences (n_queries, n_neighbors), an ndarray, to weights of at least 0.
+    weights : {"uniform", "distance", "softmax"} or callable, default="uniform"
+        Whether neighbours vote alike; by 1 / D, those at D = 0 alone if there are any; by exp(-D), for divergences
+        such as those of :class:`bregnet.BregmanNCA`, with `n_neighbors` of 50 or more; or by a function from the
+        divergences (n_queries, n_neighbors), an ndarray, to weights of at least 0. For weights exp(-D / T) with
+        another T than 1, pass ``1 / T * generator`` as the divergence.
     side : {"right", "left"}, default="right"
     kind : {"flat", "ivf"}, default="flat"
     n_cells : int, default=None
@@ -276,7 +278,7 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         :class:`bregnet.PBDL`, can learn from targets that are classes only; for others, fit the learner first.
     n_neighbors : int, default=None
         None is 5.
-    weights : {"uniform", "distance"} or callable, default="uniform"
+    weights : {"uniform", "distance", "softmax"} or callable, default="uniform"
     side : {"right", "left"}, default="right"
     kind : {"flat", "ivf"}, default="flat"
     n_cells : int, default=None

@@ -37,6 +37,7 @@ from bregnet import (
     Quadratic,
     SquaredEuclidean,
 )
+from bregnet.learners.soft_neighbors import soft_neighbor_loss
 from bregnet.metrics import mean_average_precision
 from bregnet.nn import BregmanDistance, BregmanKNN, LearnableMaxAffine
 
@@ -641,3 +642,11 @@ def test_first_pieces_share_the_points_and_divergences_start_near_one(n_features
         typical = f.pairwise(points).median()
     assert (1 / shares.square().sum(1)).median() > 2  # several pieces have a share, so that gradients reach them
     assert 0.3 < typical < 3
+
+
+def test_nca_loss_under_a_divergence_is_the_loss_of_soft_neighbors():
+    X, y = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(30) % 3
+    f = LearnableMaxAffine(4, 6, strictness=0.2, random_state=0, dtype=torch.float64)
+    theirs = losses.NCALoss(softmax_scale=1, distance=BregmanDistance(f))(X, y)
+    ours = soft_neighbor_loss(-f.pairwise(X), y, y, torch.arange(30))
+    assert theirs.item() == pytest.approx(ours.item(), rel=1e-6)

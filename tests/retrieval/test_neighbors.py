@@ -287,6 +287,20 @@ def test_squared_euclidean_regression_is_scikit_learns(weights, n_outputs):
     assert model.score(X[Q], y[Q]) == pytest.approx(r2_score(y[Q], peer.predict(X[Q])))
 
 
+def test_softmax_weights_are_exponentials_of_divergences_however_large_these_are():
+    X, y = labelled()
+    Q = labelled(1)[0]
+    soft, plain = (
+        BregmanKNeighborsClassifier(None, 9, weights=weights).fit(X, y) for weights in ("softmax", lambda D: np.exp(-D))
+    )
+    np.testing.assert_allclose(soft.predict_proba(Q / 4), plain.predict_proba(Q / 4))
+    far = soft.predict_proba(Q + 1e4)  # where exp(-D) is 0 for all rows
+    np.testing.assert_allclose(far.sum(1), 1)
+    at_half = BregmanKNeighborsClassifier(2.0 * SquaredEuclidean(), 9, weights="softmax").fit(X, y)  # T = 1/2
+    sharper = BregmanKNeighborsClassifier(None, 9, weights=lambda D: np.exp(-2 * D)).fit(X, y)
+    np.testing.assert_allclose(at_half.predict_proba(Q / 4), sharper.predict_proba(Q / 4))
+
+
 @SIDES
 def test_kl_weights_are_inverse_divergences(side):
     X, Q = simplex(), simplex(30, seed=1)
@@ -539,7 +553,7 @@ def test_bad_parameters_are_named(estimator, parameters, error, message):
 def test_bad_weights_are_named(estimator):
     X, y = labelled()
     for bad in ("near", None, 2):
-        with pytest.raises(ValueError, match="weights must be 'uniform', 'distance' or a callable, got"):
+        with pytest.raises(ValueError, match="weights must be 'uniform', 'distance', 'softmax' or a callable, got"):
             estimator(weights=bad).fit(X, y)
     for weights, message in (
         (lambda D: D[:, :2], r"weights must return an array of shape \(170, 5\), got \(170, 2\)"),
