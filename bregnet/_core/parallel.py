@@ -7,14 +7,22 @@ other then takes several times as long. Python threads do not spin.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from threading import Barrier
+from typing import TypeVar
 
 import torch
+from tqdm import tqdm
 
+from bregnet._core import validation as check
 from bregnet._core.chunks import batches
+
+Result = TypeVar("Result")
 
 
 def in_threads(answer: Callable[[slice], None], n_queries: int) -> None:
@@ -26,6 +34,35 @@ def in_threads(answer: Callable[[slice], None], n_queries: int) -> None:
         answer(parts[0])
         return
     list(_pool(len(parts)).map(answer, parts))
+
+
+def mapped(function: Callable[[slice], Result], parts: Sequence[slice]) -> Iterator[Result]:
+    """Results for all parts, in their order, from as many threads as torch would use; few wait to be taken."""
+    n_threads = min(torch.get_num_threads(), len(parts))
+    if n_threads < 2:
+        yield from map(function, parts)
+        return
+    pool, waiting = _pool(n_threads), deque[Future[Result]]()
+    try:
+        for part in parts:
+            waiting.append(pool.submit(function, part))
+            if len(waiting) > n_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+@contextmanager
+def progress_bar(title: str, total: int, shown: bool | None) -> Iterator[Callable[[int], object]]:
+    """What to call with the number of queries that were answered; without a choice, a bar is shown on a terminal."""
+    if not (sys.stderr.isatty() if shown is None else check.boolean("progress", shown)):
+        yield lambda count: None  # a bar that is not shown starts a thread all the same
+        return
+    with tqdm(total=total, desc=title, unit=" queries", delay=2.0) as bar:
+        yield bar.update
 
 
 @lru_cache(maxsize=4)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
 from bregnet._core.chunks import batches
 from bregnet._core.notebook import shown_in_notebooks
+from bregnet._core.parallel import progress_bar
 from bregnet.divergences.resolve import divergence_of
 from bregnet.retrieval.collection import Collection
 from bregnet.retrieval.engine import Engine, Settings
@@ -423,11 +422,7 @@ def _checked_radii(radius: float | Array, like: Tensor) -> Tensor:
 
 def _batches(total: int, step: int, progress: bool | None) -> Iterator[slice]:
     """Slices of queries, with a progress bar on a terminal or where it is asked for."""
-    shown = sys.stderr.isatty() if progress is None else check.boolean("progress", progress)
-    if not shown:  # a bar that is not shown starts a thread all the same
-        yield from batches(total, step)
-        return
-    with tqdm(total=total, desc="searching", unit=" queries", delay=2.0) as bar:
+    with progress_bar("searching", total, progress) as advance:
         for part in batches(total, step):
             yield part
-            bar.update(part.stop - part.start)
+            advance(part.stop - part.start)
