@@ -49,7 +49,7 @@ def learned(d: int, n_pieces: int) -> PBDL:
     X, y = latent_classes(3000, d, seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return PBDL(alpha=0.001, n_pieces=n_pieces, tol=0.3, max_iter=300, random_state=0).fit(X, y)
+        return PBDL(alpha=0.001, n_pieces=n_pieces, temperature=0, tol=0.3, max_iter=300, random_state=0).fit(X, y)
 
 
 def planes(d: int, n_pieces: int) -> tuple[np.ndarray, np.ndarray]:

@@ -21,7 +21,7 @@ from bregnet import PBDL, plotting
 
 X, y = load_wine(return_X_y=True)
 X, X_new, y, y_new = train_test_split(X, y, test_size=0.4, random_state=0, stratify=y)
-model = PBDL(alpha=0.03, tol=1e-6).fit(X, y)
+model = PBDL(alpha=0.03, n_pieces=None, tol=1e-6).fit(X, y)
 print(model.result_.status)
 
 # %%
@@ -41,7 +41,7 @@ gaps, precisions = [], []
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", ConvergenceWarning)
     for limit in limits:
-        early = PBDL(alpha=0.03, temperature=0.1, tol=1e-6, max_iter=limit).fit(X, y)
+        early = PBDL(alpha=0.03, n_pieces=None, temperature=0.1, tol=1e-6, max_iter=limit).fit(X, y)
         gaps.append(early.gap_)
         precisions.append(early.score(X_new, y_new))
 fig, ax = plt.subplots()

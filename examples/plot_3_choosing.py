@@ -7,23 +7,22 @@ chooses both by cross-validation. Temperatures are compared on the same fits, so
 """
 
 # %%
-# Three folds of the wines, each held-out row a query against the training rows of its fold. With early stopping,
-# the default, also the number of iterations is chosen. ``one_standard_error=True`` takes the largest alpha whose
-# score is within one standard error of the best: with about a hundred rows the scores are not known any better than
-# that.
+# Three folds of the wines, each held-out row a query among the other held-out rows of its fold. A companion could be
+# chosen, too; here there is none. ``one_standard_error=True`` takes the largest alpha whose score is within one
+# standard error of the best: with about a hundred rows the scores are not known any better than that.
 
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_wine
 from sklearn.model_selection import train_test_split
 
-from bregnet import PBDLCV, BregmanRanker, plotting
+from bregnet import PBDLCV, plotting
 
 X, y = load_wine(return_X_y=True)
 X, X_new, y, y_new = train_test_split(X, y, test_size=0.4, random_state=0, stratify=y)
 alphas = [0.3, 0.1, 0.03, 0.01]
-search = PBDLCV(alphas, cv=3, refinements=0, n_pieces=20, one_standard_error=True, random_state=0).fit(X, y)
-unseen = BregmanRanker(search.divergence_).fit(X, y).score(X_new, y_new)
+search = PBDLCV(alphas, cv=3, companion=None, one_standard_error=True, random_state=0).fit(X, y)
+unseen = search.score(X_new, y_new)
 print(f"chosen: alpha {search.alpha_:g}, temperature {search.temperature_:g}, after {search.n_fits_} fits")
 print(f"mAP in cross-validation {search.best_score_:.3f}, of unseen wines {unseen:.3f}")
 

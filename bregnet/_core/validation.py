@@ -73,13 +73,16 @@ def folder(name: str, value: Any) -> Path:
     return Path(value)
 
 
-def booleans(name: str, values: Any, length: int) -> np.ndarray:
-    """Booleans (length,), or 0 and 1."""
+def booleans(name: str, values: Any, length: int, *, signs: bool = False) -> np.ndarray:
+    """Booleans (length,), or 0 and 1; with `signs` also -1 and 1."""
     array = np.asarray(values)
     if array.shape != (length,):
         raise ValueError(f"{name} must have shape ({length},), got {array.shape}")
+    if signs and array.dtype.kind in "if" and np.isin(array, (-1, 1)).all():
+        return array > 0
     if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
-        raise ValueError(f"{name} must hold True or False, got dtype {array.dtype} with other values")
+        accepted = "True or False, or 1 and -1" if signs else "True or False"
+        raise ValueError(f"{name} must hold {accepted}, got dtype {array.dtype} with other values")
     return array.astype(bool)
 
 

@@ -85,7 +85,7 @@ def demo() -> None:
     " target is a column of floating-point numbers.",
 )
 @click.option("--alpha", type=options.POSITIVE, help="Weight of the penalty on the slopes.")
-@click.option("--search-alpha", is_flag=True, help="Choose alpha and the temperature by cross-validation.")
+@click.option("--search-alpha", is_flag=True, help="Choose alpha, temperature and companion by cross-validation.")
 @click.option("--cv", type=click.IntRange(min=2), help="The same, with this number of folds (5).")
 @click.option("--jobs", type=int, help="Fits of the cross-validation at the same time; -1 is one for each core.")
 @click.option(

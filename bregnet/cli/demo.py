@@ -25,8 +25,8 @@ from bregnet.divergences import BregmanDivergence, Quadratic
 from bregnet.learners import PBDL
 from bregnet.solver.admm import single_threaded_torch
 
-# pieces and alpha are the library's defaults, the temperature is what it recommends for ranking: none is chosen here
-SETTINGS: dict[str, Any] = {"alpha": 0.01, "temperature": 0.2, "tol": 0.05}
+# the library's defaults: none is chosen here
+SETTINGS: dict[str, Any] = {name: PBDL().get_params()[name] for name in ("alpha", "temperature", "tol")}
 
 
 def run(name: str, report: Path, *, seed: int, as_json: bool, quiet: bool) -> None:

@@ -74,7 +74,7 @@ def _fit_and_write(job: Any) -> None:
         fitted_to, held_out = _parts(name, job, read)
         with warnings_as_lines(silent=not is_first):
             _fit(model, fitted_to, job)
-            if name == "pbdl":
+            if name == "pbdl" and job.folds is not None:  # a single fit says so itself
                 warn_of_nothing(model.divergence_, fitted_to)
         if not is_first:
             return
@@ -83,7 +83,10 @@ def _fit_and_write(job: Any) -> None:
             result = model.result_
             if hasattr(model, "best_score_"):
                 score = f"score {model.best_score_:.4g} in {model.n_splits_} folds"
-                click.echo(f"chosen: alpha {model.alpha_:.4g}, temperature {model.temperature_:.4g} ({score})")
+                chosen = f"alpha {model.alpha_:.4g}, temperature {model.temperature_:.4g}"
+                if getattr(model, "companion_", None) is not None:
+                    chosen += f", companion {model.companion_} of weight {model.companion_weight_:.4g}"
+                click.echo(f"chosen: {chosen} ({score})")
             click.echo(result.status)
             click.echo(f"objective {result.objective:.6g}, gap {result.gap:.3g}, {result.seconds:.1f} seconds")
         tell(f"written to {job.output}", quiet=quiet)

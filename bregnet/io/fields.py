@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import MISSING, astuple, fields
 from typing import Any
 
@@ -70,19 +71,41 @@ def _field(annotation: Any) -> Field:
 
 
 def _write_table(name: str, value: dict[str, Any], tensors: Tensors) -> list[str]:
-    """The names of the columns; "params" say again what two of them say."""
-    columns = [each for each in value if each != "params"]
-    for column in columns:
-        tensors.put_array(f"{name}.{column}", value[column])
+    """The names of the columns, and values that are not numbers; "params" say again what other columns say."""
+    columns = []
+    for column, values in value.items():
+        if column == "params":
+            continue
+        if values.dtype == object:  # names, None, or objects of which the description is kept
+            kept = [each if each is None or isinstance(each, str) else _described(each) for each in values]
+            columns.append(f"{column}={json.dumps(kept)}")
+        else:
+            tensors.put_array(f"{name}.{column}", values)
+            columns.append(column)
     return columns
 
 
+def _described(value: Any) -> Any:
+    return value if isinstance(value, int | float) else repr(value)
+
+
 def _read_table(name: str, state: Any, tensors: Tensors) -> dict[str, Any]:
-    columns = {each: tensors.array(f"{name}.{each}", kinds="iuf", finite=False) for each in texts(name, state)}
+    columns: dict[str, Any] = {}
+    for each in texts(name, state):
+        column, is_text, values = each.partition("=")
+        if is_text:
+            found = json.loads(values)
+            if not isinstance(found, list) or any(isinstance(each, list | dict) for each in found):
+                raise ValueError(f"{name}.{column} must be a list of plain values, got {values!r}")
+            columns[column] = np.array([*found, None], dtype=object)[:-1]  # None: never numbers alone
+        else:
+            columns[column] = tensors.array(f"{name}.{column}", kinds="iuf", finite=False)
     if len({len(column) for column in columns.values()}) != 1:
         raise ValueError(f"{name} must have columns of one length")
-    chosen = zip(columns["param_alpha"], columns["param_temperature"], strict=True)
-    params = [{"alpha": float(alpha), "temperature": float(temperature)} for alpha, temperature in chosen]
+    chosen = {
+        column.removeprefix("param_"): columns[column].tolist() for column in columns if column.startswith("param_")
+    }
+    params = [dict(zip(chosen, values, strict=True)) for values in zip(*chosen.values(), strict=True)]
     return {"params": params, **columns}
 
 

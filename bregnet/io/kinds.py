@@ -293,8 +293,8 @@ def _solvers() -> list[Fitted]:
         partial(_expect_solved, learns=each) for each in (MaxAffine, Generator, DifferenceOfConvex)
     )
     return [
-        Fitted(ConvexRegressor, regressor, pieces),
-        Fitted(DCRegressor, regressor, difference),
+        Fitted(ConvexRegressor, regressor, pieces, {"alpha_": real(finite=True)}),  # not in files of 0.1.0
+        Fitted(DCRegressor, regressor, difference, {"alpha_": real(finite=True)}),
         Fitted(PBDL, pairs, pieces, classes),
         Fitted(ConvexRegressorCV, regressor | chosen, convex),  # an ensemble is a sum
         Fitted(DCRegressorCV, regressor | chosen, difference),

@@ -20,9 +20,15 @@ def _device(name: str, value: Any) -> Any:
     return value if isinstance(value, str) and value == "auto" else torch.device(value)
 
 
+def _counts(name: str, value: Any) -> None:
+    """A number of neighbors, several to choose from, or None."""
+    for each in value if isinstance(value, list | tuple) else () if value is None else (value,):
+        check.integer_at_least(name, each, 1)
+
+
 # parameters that a fitted estimator uses after `fit`
 USED: dict[str, Callable[[str, Any], Any]] = {
-    "n_neighbors": partial(check.integer_at_least, least=1),
+    "n_neighbors": _counts,
     "radius": check.at_least_zero,
     "weights": partial(check.one_of, accepted=("uniform", "distance")),
     "clip": check.boolean,
@@ -40,7 +46,7 @@ def write_parameters(name: str, estimator: Any, tensors: Tensors, learners: Mapp
             written[each] = write_value(f"{name}.{each}", given, tensors, learners)
         except NotPlainError as error:
             # parameters that only `fit` uses may be code, or objects with a state
-            if each in ("cv", "random_state", "scoring") or (each == "init" and callable(given)):
+            if each in ("cv", "grid", "random_state", "scoring") or (each == "init" and callable(given)):
                 continue
             raise TypeError(
                 f"{each} of a {type(estimator).__name__} cannot be saved, got {given!r}: parameters must be None,"

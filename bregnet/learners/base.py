@@ -63,7 +63,7 @@ class _Listeners:
 class SolverEstimator(BaseEstimator, ABC):
     """An estimator whose fit is one run of the solver; subclasses have the constructor parameters named here."""
 
-    alpha: float
+    alpha: float | str
     n_pieces: int | str | None
     standardize: bool
     tol: float
@@ -83,12 +83,18 @@ class SolverEstimator(BaseEstimator, ABC):
     _shares_points: bool  # whether processes share the points of a fit, or else its pieces
 
     @abstractmethod
-    def fit(self, X: Array, y: Array) -> Any:
+    def fit(self, X: Array, y: Array, sample_weight: Array | None = None) -> Any:
         """Fit to rows and their targets or labels."""
 
     @abstractmethod
-    def _fit(self, features: np.ndarray, targets: np.ndarray, monitor: Monitor | None = None) -> Any:
-        """Fit to checked rows."""
+    def _fit(
+        self,
+        features: np.ndarray,
+        targets: np.ndarray,
+        monitor: Monitor | None = None,
+        weights: np.ndarray | None = None,
+    ) -> Any:
+        """Fit to checked rows, each of which counts by its weight, if there are weights."""
 
     @abstractmethod
     def _need(self, n: int, n_features: int, n_pieces: int, ranks: Ranks) -> MemoryNeed:
@@ -188,9 +194,18 @@ class SolverEstimator(BaseEstimator, ABC):
         return self._fit(features, targets)
 
     @check.all_or_nothing
-    def _fit_monitored(self, X: Array, y: Array, monitor: Monitor) -> Any:
+    def _fit_monitored(self, X: Array, y: Array, monitor: Monitor, sample_weight: np.ndarray | None = None) -> Any:
         """Fit as `fit` does while `monitor` looks on; it is for the caller to warn where the fit does not end well."""
-        return self._fit(*self._validated(X, y), monitor=monitor)
+        return self._fit_weighted(*self._validated(X, y), sample_weight, monitor)
+
+    def _fit_weighted(
+        self, features: np.ndarray, targets: np.ndarray, sample_weight: Array | None, monitor: Monitor | None = None
+    ) -> Any:
+        """Fit to rows that count by their weights; those of weight 0 are left out."""
+        weights = check.sample_weights(sample_weight, len(features))
+        if weights is not None and not weights.all():
+            features, targets, weights = (part[weights > 0] for part in (features, targets, weights))
+        return self._fit(features, targets, monitor, weights)
 
     def _validated(self, X: Array, y: Array, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
         """Rows and targets; those of a memory-mapped array stay in their file, in their precision."""
@@ -199,9 +214,11 @@ class SolverEstimator(BaseEstimator, ABC):
         features, targets = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), **checks)
         return features, targets.astype(np.float64) if self._predicts else targets
 
-    def _units(self, features: np.ndarray, targets: np.ndarray | None = None) -> Standardisation:
+    def _units(
+        self, features: np.ndarray, targets: np.ndarray | None = None, weights: np.ndarray | None = None
+    ) -> Standardisation:
         """The units of a fit: those that `partial_fit` goes on with, or else those of the rows."""
-        return Standardisation.from_rows(features, targets) if self._seen is None else self._seen.units
+        return Standardisation.from_rows(features, targets, weights) if self._seen is None else self._seen.units
 
     def _options(self, n_rows: int) -> Options:
         """Parameters of the loop; those that all learners have are checked."""
@@ -222,8 +239,8 @@ class SolverEstimator(BaseEstimator, ABC):
         unit = np.ones_like(units.unit) if self.standardize else units.target_scale * units.unit
         return torch.as_tensor(check.positive("alpha", self.alpha) / unit, device=device)
 
-    def _piece_count(self, n_points: int) -> int:
-        """The pieces asked for, given the number of distinct points."""
+    def _piece_count(self, n_points: int, n_classes: int | None = None) -> int:
+        """The pieces asked for, given the number of distinct points, and of their classes where these are known."""
         if self.n_pieces == "auto":
             return n_points if n_points <= self._own_piece_points else self._auto_cells
         return n_points if self.n_pieces is None else min(int(self.n_pieces), n_points)
@@ -248,7 +265,7 @@ class SolverEstimator(BaseEstimator, ABC):
     def _start(self, points: Points, seed: Any, classes: np.ndarray | None = None) -> Start:
         """Cells, inside each class where classes of the points are given, and what there is to go on from."""
         n, n_features = len(points), points.features.shape[1]
-        n_pieces = self._piece_count(n)
+        n_pieces = self._piece_count(n, None if classes is None else int(classes.max()) + 1)
         need = partial(self._need, n, n_features, ranks=current())
         if points.ranks.size > 1 and n_pieces >= n:
             raise ValueError(
@@ -257,7 +274,8 @@ class SolverEstimator(BaseEstimator, ABC):
             )
         require_room(type(self).__name__, points, n_pieces, need, verbose=bool(self.verbose))
         known_seed = int(self.random_state) if isinstance(self.random_state, Integral) else None
-        parameters = [type(self).__name__, str(self.n_pieces), known_seed, float(self.alpha), float(self.tol)]
+        alpha = self.alpha if isinstance(self.alpha, str) else float(self.alpha)
+        parameters = [type(self).__name__, str(self.n_pieces), known_seed, alpha, float(self.tol)]
         writer, cells = open_checkpoint(self.checkpoint, parameters, self.max_iter, points, classes)
         warm, self._warm = self._warm, None  # it is used up, also where the fit fails
         geometry, state = starting_geometry(
@@ -270,7 +288,7 @@ class SolverEstimator(BaseEstimator, ABC):
             same_points=self.warm_start,
             more_points=self._seen is not None,
         )
-        return Start(geometry, state, writer)
+        return Start(geometry, state, writer, n_pieces)
 
     def _solve(
         self,
@@ -287,7 +305,7 @@ class SolverEstimator(BaseEstimator, ABC):
         if monitor is not None:
             monitor.finish(partial(learned, solution.pieces))
         if self.warm_start or self._seen is not None:
-            self._warm = WarmStart(problem.geometry, solution.state, self._piece_count(problem.geometry.n_total))
+            self._warm = WarmStart(problem.geometry, solution.state, start.n_pieces)
         return solution.pieces, solution.result
 
     def _record(self, result: Result, *, monitored: bool) -> None:

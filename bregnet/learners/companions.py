@@ -10,7 +10,6 @@ from sklearn.covariance import ledoit_wolf
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
-from bregnet._core import validation as check
 from bregnet.divergences import Generator, Quadratic
 from bregnet.learners.supervision import Supervision
 from bregnet.solver.margins import MARGIN
@@ -18,29 +17,25 @@ from bregnet.solver.points import Standardisation
 
 
 def companion_for(
-    given: str | Generator | None,
-    weight: float,
+    given: str | Generator,
     features: np.ndarray,
     units: Standardisation,
     supervision: Supervision,
     random_state: int | np.random.RandomState | None,
-) -> Generator | None:
-    """What the parameters `companion` and `companion_weight` of PBDL add to the learned function of these features."""
-    weight = check.at_least_zero("companion_weight", weight)
-    if given is None:
-        return None
+) -> Generator:
+    """What the parameter `companion` of PBDL adds to the learned function of these features, with weight 1."""
     features = np.asarray(features, dtype=np.float64)  # a companion is learned in memory
     if isinstance(given, Generator):
         known, n_features = given.n_features, features.shape[1]
         if known not in (None, n_features):
             raise ValueError(f"companion must be for the {n_features} features of X, got one for {known}")
         given._points("X", features, tangent=True)  # in its domain?
-        return weight * given
-    if not isinstance(given, str) or given not in ("within", "nca"):
-        raise ValueError(f"companion must be None, 'within', 'nca' or a Generator, got {given!r}")
+        return given
+    if not isinstance(given, str) or given not in ("euclid", "within", "nca"):
+        raise ValueError(f"companion must be None, 'euclid', 'within', 'nca' or a Generator, got {given!r}")
     if given == "nca" and supervision.classes is None:
         raise ValueError("companion='nca' needs class labels: use fit, or another companion")
-    return weight * _mahalanobis(given, units.points(features), units.unit, supervision, random_state)
+    return _mahalanobis(given, units.points(features), units.unit, supervision, random_state)
 
 
 def _mahalanobis(
@@ -55,7 +50,9 @@ def _mahalanobis(
     if len(varies) == 0:
         return Quadratic(matrix)
     points, (tangents, others, similar), classes = points[:, varies], supervision.known, supervision.classes
-    if kind == "nca":
+    if kind == "euclid":
+        metric = np.eye(len(varies))
+    elif kind == "nca":
         metric = _neighbourhood_components(points, classes, random_state)
     else:
         metric = _within(points, points[tangents[similar]] - points[others[similar]], classes)

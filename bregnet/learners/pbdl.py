@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -20,13 +23,21 @@ from bregnet.learners.base import Monitor, SolverEstimator
 from bregnet.learners.calibration import similarity_threshold
 from bregnet.learners.companions import companion_for
 from bregnet.learners.similarity import LearnedPairs
-from bregnet.learners.supervision import Labels, Pairs, Supervision, Triplets
+from bregnet.learners.supervision import Labels, Pairs, Supervision, Triplets, pairs_apart
 from bregnet.solver.bregman import BregmanLearning
 from bregnet.solver.checkpoints import Checkpoint
-from bregnet.solver.partition import merge_duplicates
+from bregnet.solver.partition import CELLS_A_CLASS, merge_duplicates
 from bregnet.solver.penalty import Penalty
 from bregnet.solver.points import MemoryNeed, Points, Standardisation, all_pairs_need
 from bregnet.solver.result import Check
+
+# n_pieces="auto" with labels. Held-out mAP (rows among rows, two splits, alpha 0.01, temperature 0.2) of 10 a class and
+# at least 50, and of these: cancer 95.9 and 96.4, make_classification with 5 classes 63.8 and 66.7, with 3 77.3 and
+# 78.5, vehicle 71.6 and 71.9, transfusion 67.9 and 68.2, digits 92.5 and 92.9, vowel 45.8 and 46.0, wine 95.9 and 95.8,
+# balance_scale 87.7 and 87.2.
+PIECES_A_CLASS = 20
+PIECES_IN_ALL = (100, 400)
+NOTHING = 1e-6  # slopes that differ by no more, for features of unit variance, are the same
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,7 @@ class _DivergenceFromPieces:
     units: Standardisation
     strictness: np.ndarray
     companion: Generator | None
+    companion_of: Callable[[str | Generator], Generator]  # from the name of a companion
 
     def function(self, pieces: Tensor, temperature: float) -> MaxAffine:
         """The learned function, smoothed."""
@@ -46,8 +58,10 @@ class _DivergenceFromPieces:
         """Its divergence, companion included."""
         return BregmanDivergence(function if self.companion is None else function + self.companion)
 
-    def divergence(self, pieces: Tensor, temperature: float) -> BregmanDivergence:
-        """That of pieces."""
+    def divergence(self, pieces: Tensor, temperature: float, only: str | Generator | None = None) -> BregmanDivergence:
+        """That of pieces; with `only` that of a companion alone."""
+        if only is not None:
+            return BregmanDivergence(self.companion_of(only))
         return self.divergence_of(self.function(pieces, temperature))
 
 
@@ -59,36 +73,38 @@ class PBDL(LearnedPairs, SolverEstimator):
 
     .. math:: \min_f \sum_{ij} P_{ij} D(x_j, x_i) + M_{ij} \max(0, 2 - D(x_j, x_i)) + \alpha \sum_l \max_k |a_{kl}|
 
-    with weights P on similar and M on dissimilar pairs. The paper's program is that of ``n_pieces=None,
-    balanced=False, temperature=0, strictness=0``. Every fit is certified: `gap_` bounds how far from the optimum of
-    its program the learned function can be, before it is smoothed or given a companion.
+    with weights P on similar and M on dissimilar pairs. The paper's program, with nothing added, is ``PBDL(alpha,
+    n_pieces=None, balanced=False, temperature=0, tol=0.01)``. Every fit is certified: `gap_` bounds how far from the
+    optimum of its program the learned function can be, before it is smoothed or given a companion.
 
     Parameters
     ----------
     alpha : float, default=0.01
         Weight of the penalty on the slopes, which switches features off (the paper's lambda, for the mean loss).
     n_pieces : int, "auto" or None, default="auto"
-        Affine pieces: None gives every point its own, an integer cuts the points into that many cells (inside each
-        class where labels are given), "auto" takes None up to 1500 distinct points and 400 cells beyond.
+        Affine pieces: None gives every point its own, an integer cuts the points into that many cells. With labels
+        these lie inside the classes, and "auto" takes 20 a class, at least 100 and at most 400, but never fewer than
+        2 a class. With pairs or triplets "auto" gives every point its own up to 1500 distinct points, and takes 400
+        cells beyond.
     balanced : bool, default=True
         Whether similar and dissimilar pairs weigh one half each in total; otherwise every pair weighs the same.
-    temperature : float, default=0.0
-        Smoothing of the learned function, in the units of D. It breaks the ties of a plain maximum and often
-        improves retrieval: 0.1 to 0.3 for ranking, more for classification by nearest neighbours.
+    temperature : float, default=0.2
+        Smoothing of the learned function, in the units of D. It breaks the ties of a plain maximum, 0, and improves
+        the ranking of rows that were not learned from: 0.1 to 0.3 for ranking, more for nearest neighbours.
     strictness : float, default=0.0
         Curvature added to the learned function, for features of unit variance (or as they are, without
         `standardize`): D(x, y) = 0 only for x = y.
-    companion : None, "within", "nca" or Generator, default=None
-        A generator added to the learned one. "within" is the Mahalanobis distance of the within-class covariance,
-        "nca" that of neighbourhood components analysis (labels only); both are scaled so that dissimilar training
-        pairs are 2 apart on average, as PBDL wants them. It mends nearest-neighbour accuracy where a linear metric
-        does well.
+    companion : None, "euclid", "within", "nca" or Generator, default=None
+        A generator added to the learned one. "euclid" is the squared Euclidean distance of features of unit variance,
+        "within" the Mahalanobis distance of the within-class covariance, "nca" that of neighbourhood components
+        analysis (labels only); all are scaled so that dissimilar training pairs are 2 apart on average, as PBDL wants
+        them. It mends nearest-neighbour accuracy where a linear metric does well.
     companion_weight : float, default=1.0
         Its weight.
     standardize : bool, default=True
         Whether alpha refers to features of unit variance. Otherwise it refers to the data as given.
-    tol : float, default=0.01
-        Certified relative gap at which the fit stops.
+    tol : float, default=0.1
+        Certified relative gap at which the fit stops. Retrieval settles before; for the objective itself take 0.01.
     max_iter : int, default=5000
         Iterations after which it stops all the same, with a ``ConvergenceWarning``.
     warm_start : bool, default=False
@@ -136,7 +152,7 @@ class PBDL(LearnedPairs, SolverEstimator):
     >>> from sklearn.datasets import load_iris
     >>> from bregnet import PBDL
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = PBDL(alpha=0.01, temperature=0.1, tol=0.1).fit(X, y)
+    >>> model = PBDL(random_state=0).fit(X, y)
     >>> model.divergence_.pairwise(X[:2], X[-3:]).shape
     (2, 3)
     >>> model.score(X, y) > 0.95
@@ -153,7 +169,7 @@ class PBDL(LearnedPairs, SolverEstimator):
     function_: MaxAffine
 
     _predicts = False
-    _own_piece_points = 1500
+    _own_piece_points = 1500  # for pairs and triplets
     _auto_cells = 400
     _shares_points = True
 
@@ -163,12 +179,12 @@ class PBDL(LearnedPairs, SolverEstimator):
         *,
         n_pieces: int | str | None = "auto",
         balanced: bool = True,
-        temperature: float = 0.0,
+        temperature: float = 0.2,
         strictness: float = 0.0,
         companion: str | Generator | None = None,
         companion_weight: float = 1.0,
         standardize: bool = True,
-        tol: float = 1e-2,
+        tol: float = 0.1,
         max_iter: int = 5000,
         warm_start: bool = False,
         checkpoint: str | os.PathLike | Checkpoint | None = None,
@@ -200,7 +216,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         return tags
 
     @check.all_or_nothing
-    def fit(self, X: Array, y: Array) -> PBDL:
+    def fit(self, X: Array, y: Array, sample_weight: Array | None = None) -> PBDL:
         """Learn from class labels: points of the same class are similar.
 
         Parameters
@@ -208,6 +224,9 @@ class PBDL(LearnedPairs, SolverEstimator):
         X : array of shape (n_samples, n_features)
         y : array of shape (n_samples,)
             Class labels, numbers or strings.
+        sample_weight : array of shape (n_samples,), default=None
+            Weights of the rows in the program: a pair counts by the product of two. A row of weight 2 counts as two
+            rows, one of weight 0 not at all. Companions and `threshold_` are those of the rows without weights.
 
         Returns
         -------
@@ -223,26 +242,33 @@ class PBDL(LearnedPairs, SolverEstimator):
         """
         features, labels = self._validated(X, y)
         self._seen = None
-        return self._fit(features, labels)
+        return self._fit_weighted(features, labels, sample_weight)
 
-    def _fit(self, features: np.ndarray, labels: np.ndarray, monitor: Monitor | None = None) -> PBDL:
+    def _fit(
+        self,
+        features: np.ndarray,
+        labels: np.ndarray,
+        monitor: Monitor | None = None,
+        weights: np.ndarray | None = None,
+    ) -> PBDL:
         seed = self._seed()
-        supervision = Labels(labels, balanced=self.balanced, random_state=seed)
+        supervision = Labels(labels, balanced=self.balanced, random_state=seed, weights=weights)
         self._learn(features, supervision, seed, monitor)
         self.classes_ = supervision.names
         return self
 
     @check.all_or_nothing
-    def fit_pairs(self, X: Array, pairs: Array, similar: Array) -> PBDL:
+    def fit_pairs(self, X: Array, pairs: Array | None = None, similar: Array | None = None) -> PBDL:
         """Learn from pairs of rows that are similar or not; both directions of a pair count alike.
 
         Parameters
         ----------
-        X : array of shape (n_samples, n_features)
-        pairs : array of shape (n_pairs, 2)
+        X : array of shape (n_samples, n_features) or (n_pairs, 2, n_features)
+            Rows; or the pairs themselves, as metric-learn has them, and then `pairs` are left out.
+        pairs : array of shape (n_pairs, 2), default=None
             Row numbers.
         similar : array of shape (n_pairs,), bool
-            Whether the rows of a pair are similar.
+            Whether the rows of a pair are similar; 1 and -1 will do.
 
         Returns
         -------
@@ -256,10 +282,13 @@ class PBDL(LearnedPairs, SolverEstimator):
         >>> model = PBDL(alpha=0.001).fit_pairs(X, [[0, 1], [2, 3], [0, 2], [1, 3]], [True, True, False, False])
         >>> model.is_similar([[0.05]], [[0.0]])
         array([ True])
+        >>> same = PBDL(alpha=0.001).fit_pairs(X[[[0, 1], [2, 3], [0, 2], [1, 3]]], similar=[1, 1, -1, -1])
+        >>> same.is_similar([[0.05]], [[0.0]])
+        array([ True])
         """
-        features = check.validate_data(self, to_numpy(X, "X"), dtype=np.float64, ensure_min_samples=2)
-        known = to_numpy(pairs, "pairs"), to_numpy(similar, "similar")
-        supervision = Pairs(*known, len(features), balanced=self.balanced)
+        rows, numbers = pairs_apart(to_numpy(X, "X"), to_numpy(pairs, "pairs"))
+        features = check.validate_data(self, rows, dtype=np.float64, ensure_min_samples=2)
+        supervision = Pairs(numbers, to_numpy(similar, "similar"), len(features), balanced=self.balanced)
         self._seen = None
         return self._learn(features, supervision, self.random_state)
 
@@ -293,6 +322,13 @@ class PBDL(LearnedPairs, SolverEstimator):
         self._seen = None
         return self._learn(features, supervision, self.random_state)
 
+    def _piece_count(self, n_points: int, n_classes: int | None = None) -> int:
+        if self.n_pieces != "auto" or n_classes is None:
+            return super()._piece_count(n_points)
+        few, many = PIECES_IN_ALL
+        wanted = min(max(PIECES_A_CLASS * n_classes, few), many)
+        return min(n_points, max(wanted, CELLS_A_CLASS * n_classes))
+
     def _need(self, n: int, n_features: int, n_pieces: int, ranks: Ranks) -> MemoryNeed:
         share = ranks.share(n)
         here = share.stop - share.start
@@ -306,13 +342,17 @@ class PBDL(LearnedPairs, SolverEstimator):
         if current().size > 1 and supervision.classes is None:
             raise ValueError("pairs and triplets must be learned by one process, got several that share the points")
 
-        units = self._units(features)
+        units = self._units(features, weights=supervision.weights)
         scale = units.unit if self.standardize else np.ones_like(units.unit)
-        merged, classes = supervision.arranged(merge_duplicates(features, units.points))
+        merged = merge_duplicates(features, units.points).weighted(supervision.weights)
+        merged, classes = supervision.arranged(merged)
         points = self._points(features, units, merged)
         penalty = Penalty(self._penalty_level(units, points.device))
-        companion = companion_for(self.companion, self.companion_weight, features, units, supervision, seed)
-        learned = _DivergenceFromPieces(units, strictness / scale / scale, companion)
+        weight = check.at_least_zero("companion_weight", self.companion_weight)
+        companion_of = cache(lambda given: companion_for(given, features, units, supervision, seed))
+        companion = None if self.companion is None else weight * companion_of(self.companion)
+        learned = _DivergenceFromPieces(units, strictness / scale / scale, companion, companion_of)
+        self._warn_of_blind_cells(classes)
         start = self._start(points, seed, classes)
         problem = BregmanLearning(start.geometry, penalty, supervision.loss(start.geometry, points))
         if start.state is not None and not start.state.suits(problem.entries):
@@ -333,7 +373,19 @@ class PBDL(LearnedPairs, SolverEstimator):
         if not np.isclose(objective, result.objective, rtol=1e-9):  # ties that rounding has broken another way
             result = result.restated(objective, options.tol)
         self._record(result, monitored=monitor is not None)
+        if monitor is None and not (np.ptp(self.function_.slopes, axis=0) * scale > NOTHING).any():
+            message = f"{type(self).__name__} learned nothing: all pieces are the same at alpha={self.alpha}, so the"
+            advice = "divergence is 0 throughout, or that of the companion alone; lower alpha, or map the features"
+            warnings.warn(f"{message} {advice}", UserWarning, stacklevel=check.calls_inside() + 1)
         return self
+
+    def _warn_of_blind_cells(self, classes: np.ndarray | None) -> None:
+        """Warn where there are too few pieces to cut each class for itself."""
+        n_classes = 0 if classes is None else int(classes.max()) + 1
+        if isinstance(self.n_pieces, Integral) and self.n_pieces < n_classes:
+            advice = f"give {CELLS_A_CLASS * n_classes} or more"
+            message = f"n_pieces={self.n_pieces} is below one a class, so the cells ignore the classes; {advice}"
+            warnings.warn(f"{type(self).__name__}: {message}", UserWarning, stacklevel=check.calls_inside() + 1)
 
 
 def _original_objective(problem: BregmanLearning, points: Points, function: MaxAffine) -> float:

@@ -108,7 +108,7 @@ class LearnedPairs(BaseEstimator):
         ----------
         X, Y : array of shape (n_pairs, n_features)
             The pairs, row by row.
-        similar : array of shape (n_pairs,), bool
+        similar : array of shape (n_pairs,), bool, or 1 and -1
         strategy : {"accuracy", "balanced_accuracy", "true_positive_rate", "false_positive_rate"}
             Classify most pairs correctly; most of both kinds; find at least `rate` of the similar pairs with as
             few others as possible; let at most `rate` of the dissimilar pairs through and find as many similar ones
@@ -132,7 +132,7 @@ class LearnedPairs(BaseEstimator):
         True
         """
         distances = np.asarray(to_numpy(self.pair_distance(X, Y)))
-        alike = check.booleans("similar", to_numpy(similar, "similar"), len(distances))
+        alike = check.booleans("similar", to_numpy(similar, "similar"), len(distances), signs=True)
         self.threshold_ = similarity_threshold(distances, alike, strategy, rate)
         return self
 
@@ -148,7 +148,8 @@ class LearnedPairs(BaseEstimator):
         Returns
         -------
         score : float
-            Between 0 and 1. Queries whose class has no other row do not count.
+            Between 0 and 1. Queries whose class has no other row do not count. With one class every ranking is right,
+            so that is an error: cross-validation takes stratified folds, such as ``cv=StratifiedKFold(3)``.
 
         Examples
         --------
@@ -161,4 +162,7 @@ class LearnedPairs(BaseEstimator):
         """
         check_is_fitted(self, "divergence_")
         features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64, reset=False)
+        if len(np.unique(labels)) < 2:
+            advice = "in cross-validation take stratified folds, such as cv=StratifiedKFold(3)"
+            raise ValueError(f"y must have at least 2 classes to score a ranking, got 1; {advice}")
         return float(np.nanmean(retrieval_scores(self.divergence_, features, labels)["map"]))

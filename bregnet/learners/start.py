@@ -24,6 +24,7 @@ class Start(NamedTuple):
     geometry: Geometry
     state: Any  # of an earlier fit, or None
     checkpoint: checkpoints.CheckpointWriter | None  # reads and writes it
+    n_pieces: int  # as asked for
 
 
 @dataclass

@@ -31,10 +31,13 @@ class Supervision(ABC):
         Pairs of rows to set the threshold by.
     classes : ndarray of shape (n_rows,) or None
         The class of each row, from 0, where labels were given.
+    weights : ndarray of shape (n_rows,) or None
+        How much each row counts, where that differs.
     """
 
     known: KnownPairs
     classes: np.ndarray | None = None
+    weights: np.ndarray | None = None
 
     def arranged(self, merged: Merged) -> tuple[Merged, np.ndarray | None]:
         """The distinct points in the order that the loss needs, and the classes within which to cut cells, if any."""
@@ -56,6 +59,8 @@ class Labels(Supervision):
         Whether similar and dissimilar pairs weigh one half each in total.
     random_state : int, RandomState or None
         Of the pairs by which the threshold is set.
+    weights : ndarray of shape (n_rows,), default=None
+        Of the rows: a pair counts by the product of two.
 
     Attributes
     ----------
@@ -65,26 +70,28 @@ class Labels(Supervision):
 
     classes: np.ndarray
 
-    def __init__(self, labels: np.ndarray, *, balanced: bool, random_state: Any) -> None:
+    def __init__(
+        self, labels: np.ndarray, *, balanced: bool, random_state: Any, weights: np.ndarray | None = None
+    ) -> None:
         check.class_labels(labels)
         self.names, self.classes = np.unique(labels, return_inverse=True)
         if len(self.names) < 2:
             raise ValueError("y must have at least 2 classes, got 1 class")
-        counts = np.bincount(self.classes).astype(float)
-        if counts.max() < 2:
+        if np.bincount(self.classes).max() < 2:
             raise ValueError("y must have a class with at least 2 rows, got only classes of one row")
+        self.weights, counts = weights, np.bincount(self.classes, weights).astype(float)
         n_similar, n_pairs = np.square(counts).sum(), counts.sum() ** 2
         self._weights = _pair_weights(balanced, n_similar, n_pairs - n_similar)
         self.known = drawn_pairs(self.classes, random_state)
 
     def arranged(self, merged: Merged) -> tuple[Merged, np.ndarray]:
         """Points with the same classes lie together."""
-        merged = in_groups(merged, self.classes)
-        return merged, majority(merged, self.classes)
+        merged = in_groups(merged, self.classes, self.weights)
+        return merged, majority(merged, self.classes, self.weights)
 
     def loss(self, geometry: Geometry, points: Points) -> bregman.LabelLoss:
         """All pairs count."""
-        histograms, sizes = class_histograms(points.merged, self.classes)
+        histograms, sizes = class_histograms(points.merged, self.classes, self.weights)
         ends, share = np.cumsum(sizes), points.share
         here = (np.minimum(ends, share.stop) - np.maximum(ends - sizes, share.start)).clip(0)  # of each group
         there, sizes_here = (torch.as_tensor(part[here > 0], device=points.device) for part in (histograms, here))
@@ -98,7 +105,7 @@ class Pairs(Supervision):
     ----------
     pairs : array of shape (m, 2)
         Row numbers.
-    similar : array of shape (m,), bool
+    similar : array of shape (m,), bool, or 1 and -1
     n_rows : int
         Of X.
     balanced : bool
@@ -107,7 +114,7 @@ class Pairs(Supervision):
 
     def __init__(self, pairs: Any, similar: Any, n_rows: int, *, balanced: bool) -> None:
         ends = _row_numbers("pairs", pairs, 2, n_rows)
-        alike = check.booleans("similar", similar, len(ends))
+        alike = check.booleans("similar", similar, len(ends), signs=True)
         itself = (ends[:, 0] == ends[:, 1]) & ~alike
         if itself.any():
             raise ValueError(f"pairs must not call a row dissimilar to itself, got {ends[itself][0].tolist()}")
@@ -156,6 +163,20 @@ class Triplets(Supervision):
         return bregman.TripletLoss(geometry, there, geometry.lifted.new_full((len(there),), 1 / len(there)))
 
 
+def pairs_apart(rows: Any, pairs: Any) -> tuple[Any, Any]:
+    """Rows, and pairs of their numbers, also where the rows are pairs themselves, (m, 2, d)."""
+    table = arrays.table(rows)
+    if table.ndim != 3:
+        return rows, pairs
+    if pairs is not None:
+        raise ValueError(
+            f"pairs must be None where X has them, of shape {table.shape}, got {arrays.table(pairs).shape}"
+        )
+    if table.shape[1] != 2:
+        raise ValueError(f"X must have shape (n_pairs, 2, n_features) where it has the pairs, got {table.shape}")
+    return table.reshape(-1, table.shape[2]), np.arange(2 * len(table)).reshape(-1, 2)
+
+
 def _row_numbers(name: str, values: Any, width: int, n_rows: int) -> np.ndarray:
     """Row numbers (m, width), at least one row of them."""
     rows = arrays.table(values)
@@ -199,35 +220,40 @@ def drawn_pairs(classes: np.ndarray, random_state: Any, n_rows: int = 500) -> Kn
 
 
 class ClassCounts(NamedTuple):
-    """How many rows of which class every distinct point stands for, as a list in the order of points and classes."""
+    """How many rows of which class every distinct point stands for, or the sum of their weights.
+
+    A list in the order of points and classes.
+    """
 
     points: np.ndarray
     classes: np.ndarray
     counts: np.ndarray
 
     @classmethod
-    def from_rows(cls, classes: np.ndarray, place: np.ndarray) -> ClassCounts:
+    def from_rows(cls, classes: np.ndarray, place: np.ndarray, weights: np.ndarray | None) -> ClassCounts:
         """From the class of each row and its place among the points."""
         n_classes = int(classes.max()) + 1
-        keys, counts = np.unique(place * n_classes + classes, return_counts=True)
-        return cls(keys // n_classes, keys % n_classes, counts)
+        keys, inverse, counts = np.unique(place * n_classes + classes, return_inverse=True, return_counts=True)
+        sums = counts if weights is None else np.bincount(inverse, weights)
+        return cls(keys // n_classes, keys % n_classes, sums)
 
 
-def in_groups(merged: Merged, classes: np.ndarray) -> Merged:
+def in_groups(merged: Merged, classes: np.ndarray, weights: np.ndarray | None = None) -> Merged:
     """Distinct points in such an order that those with the same classes lie together."""
-    order = np.argsort(_group_numbers(merged, classes), kind="stable")
+    order = np.argsort(_group_numbers(merged, classes, weights), kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     return Merged(merged.first[order], place[merged.inverse], merged.counts[order])
 
 
-def _group_numbers(merged: Merged, classes: np.ndarray) -> np.ndarray:
+def _group_numbers(merged: Merged, classes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """A number for every point, equal for points that stand for as many rows of each class."""
-    found, n_points = ClassCounts.from_rows(classes, merged.inverse), len(merged.first)
+    found, n_points = ClassCounts.from_rows(classes, merged.inverse, weights), len(merged.first)
     n_classes = np.bincount(found.points, minlength=n_points)
     single = n_classes[found.points] == 1
     groups = np.empty(n_points, dtype=np.int64)
-    keys = found.classes[single] * (found.counts.max() + 1) + found.counts[single]
+    sizes, size = np.unique(found.counts[single], return_inverse=True)
+    keys = found.classes[single] * max(1, len(sizes)) + size
     groups[found.points[single]] = np.unique(keys, return_inverse=True)[1]
     mixed = np.flatnonzero(n_classes > 1)  # few, as a rule: only these need a table of all classes
     if len(mixed):
@@ -237,10 +263,12 @@ def _group_numbers(merged: Merged, classes: np.ndarray) -> np.ndarray:
     return groups
 
 
-def class_histograms(merged: Merged, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def class_histograms(
+    merged: Merged, classes: np.ndarray, weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """The classes at a point of each group (G, C), and the points in each group (G,), which lie together."""
-    found, n_points = ClassCounts.from_rows(classes, merged.inverse), len(merged.first)
-    starts = np.flatnonzero(np.diff(_group_numbers(merged, classes), prepend=-1))
+    found, n_points = ClassCounts.from_rows(classes, merged.inverse, weights), len(merged.first)
+    starts = np.flatnonzero(np.diff(_group_numbers(merged, classes, weights), prepend=-1))
     histograms = np.zeros((len(starts), int(classes.max()) + 1))
     group = np.full(n_points, -1)
     group[starts] = np.arange(len(starts))
@@ -249,9 +277,9 @@ def class_histograms(merged: Merged, classes: np.ndarray) -> tuple[np.ndarray, n
     return histograms, np.diff(np.append(starts, n_points))
 
 
-def majority(merged: Merged, classes: np.ndarray) -> np.ndarray:
+def majority(merged: Merged, classes: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """The most frequent class at each distinct point, numbered without gaps."""
-    found = ClassCounts.from_rows(classes, merged.inverse)
+    found = ClassCounts.from_rows(classes, merged.inverse, weights)
     order = np.lexsort((found.classes, -found.counts, found.points))
     first = np.unique(found.points[order], return_index=True)[1]
     return np.unique(found.classes[order][first], return_inverse=True)[1]

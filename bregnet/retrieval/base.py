@@ -109,11 +109,19 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
 class NeighborSearcher(DivergenceSearcher):
     """Nearest training rows, with `n_neighbors` of the constructor as their default number."""
 
-    n_neighbors: int
+    n_neighbors: int | None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check.integer_at_least("n_neighbors", self.n_neighbors, 1)
+        if self.n_neighbors is not None:
+            check.integer_at_least("n_neighbors", self.n_neighbors, 1)
+
+    @property
+    def n_neighbors_(self) -> int:
+        """The number of neighbors: that of the constructor, or what the learner has chosen, or 5."""
+        if self.n_neighbors is not None:
+            return self.n_neighbors
+        return getattr(self.learner_, "n_neighbors_", None) or 5
 
     def kneighbors(
         self, X: Array | None = None, n_neighbors: int | None = None, return_distance: bool = True
@@ -152,7 +160,7 @@ class NeighborSearcher(DivergenceSearcher):
                [1]])
         """
         check_is_fitted(self, "index_")
-        count = check.integer_at_least("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors, 1)
+        count = check.integer_at_least("n_neighbors", self.n_neighbors_ if n_neighbors is None else n_neighbors, 1)
         both = check.boolean("return_distance", return_distance)
         alone = X is None  # a training row does not count itself
         queries = self._queries("X", self._items if X is None else X)
@@ -295,7 +303,7 @@ class WeightedNeighbors(NeighborSearcher):
     def __init__(
         self,
         divergence: Any = None,
-        n_neighbors: int = 5,
+        n_neighbors: int | None = None,
         *,
         weights: str | Callable[[np.ndarray], np.ndarray] = "uniform",
         side: str = "right",

@@ -98,7 +98,8 @@ def retrieval_scores(
     if known is None and (np.bincount(numbers) < 2).all():
         raise ValueError("y must have a class with at least 2 rows, got none")
     if (wanted < 0).all():
-        raise ValueError("y must have a class that the items have, got none")
+        advice = "in cross-validation take stratified folds, such as cv=StratifiedKFold(3)"
+        raise ValueError(f"y must have a class that the items have, got none; {advice}")
     scan = Scan(divergence, side, found, numbers)
     parts: dict[str, list[np.ndarray]] = {name: [] for name in measures}
     with progress_bar("evaluating", len(queries), progress) as advance:

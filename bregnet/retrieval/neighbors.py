@@ -117,7 +117,9 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
         As in :class:`BregmanNearestNeighbors`; a learner learns from the class labels.
-    n_neighbors : int, default=5
+    n_neighbors : int, default=None
+        None is the number that the learner has chosen, as :class:`bregnet.PBDLCV` does for ``scoring="accuracy"``, and
+        5 otherwise.
     weights : {"uniform", "distance"} or callable, default="uniform"
         Whether neighbours vote alike or by 1 / D, those at D = 0 alone if there are any; or a function from the
         divergences (n_queries, n_neighbors), an ndarray, to weights of at least 0.
@@ -268,7 +270,8 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         As in :class:`BregmanNearestNeighbors`. A learner is fitted to the targets, so one of class labels, such as
         :class:`bregnet.PBDL`, can learn from targets that are classes only; for others, learn the divergence first and
         pass its ``divergence_``.
-    n_neighbors : int, default=5
+    n_neighbors : int, default=None
+        None is 5.
     weights : {"uniform", "distance"} or callable, default="uniform"
     side : {"right", "left"}, default="right"
     index : {"flat", "ivf"}, default="flat"

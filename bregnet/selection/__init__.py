@@ -1,5 +1,6 @@
 """Choosing the parameters of learners by cross-validation."""
 
-from bregnet.selection.estimators import PBDLCV, ConvexRegressorCV, DCRegressorCV
+from bregnet.selection.divergences import PBDLCV
+from bregnet.selection.regressors import ConvexRegressorCV, DCRegressorCV
 
 __all__ = ["PBDLCV", "ConvexRegressorCV", "DCRegressorCV"]

@@ -1,4 +1,4 @@
-"""What all searches for alpha share: folds, the search, the fit to all rows, and what is reported of them."""
+"""What all searches share: folds, the search, the fit to all rows, and what is reported of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,11 +18,9 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
 from bregnet._core.notebook import shown_in_notebooks
 from bregnet.learners.base import SolverEstimator
-from bregnet.selection.folds import Plan, Split, checked_splits, fitted_members
+from bregnet.selection.folds import Plan, Split, Variant, checked_splits, fitted_members
 from bregnet.selection.members import Member
 from bregnet.selection.search import Row, Search, best_row, side_by_side
-
-ALPHAS = (1.0, 0.1, 0.01, 0.001, 0.0001)  # the coarse grid
 
 
 @shown_in_notebooks
@@ -41,43 +39,49 @@ class SearchCV(BaseEstimator, ABC):
     random_state: int | np.random.RandomState | None
 
     _searched: ClassVar[type[SolverEstimator]]
+    _alphas: ClassVar[tuple[float, ...]]  # the coarse grid
+    _varied: ClassVar[tuple[str, ...]] = ()  # parameters of what is searched that are chosen without another fit
     _classes = False  # whether targets are class labels
     _relative = False  # whether scores are in units of their own
 
     @abstractmethod
-    def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
+    def _score_of(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> Callable[[Any, Split], float]:
         """From a fitted function, or divergence, and a fold to its score."""
 
     def _estimator(self) -> SolverEstimator:
         """What is searched, unfitted."""
         own = self.get_params(deep=False)
-        chosen_here = {"alpha", "callback", "checkpoint", "random_state", "temperature", "verbose", "warm_start"}
-        names = set(self._searched().get_params(deep=False)) - chosen_here
+        names = set(self._searched().get_params(deep=False)) & set(own) - {"random_state", "verbose", *self._varied}
         seed = self.random_state
         if not isinstance(seed, Integral):  # one seed for all fits, whoever makes them
             seed = int(check_random_state(seed).randint(2**31 - 1))
         return self._searched(random_state=seed, **{name: own[name] for name in names})
 
+    def _variants(self) -> tuple[Variant, ...]:
+        """What is chosen without another fit."""
+        return tuple(map(Variant, check.numbers("temperatures", self.temperatures, check.at_least_zero)))
+
     def _members(self, estimator: SolverEstimator, X: np.ndarray) -> tuple[Member, ...]:
         """The fits whose mean is searched."""
         return (Member(),)
 
-    def _plan(self, X: np.ndarray, y: np.ndarray) -> Plan:
+    def _plan(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> Plan:
         estimator = self._estimator()
         return Plan(
             estimator,
             X,
             y,
-            self._score_of(X, y),
-            check.numbers("temperatures", self.temperatures, check.at_least_zero),
+            self._score_of(X, y, weights),
+            self._variants(),
             check.boolean("early_stopping", self.early_stopping),
             self._relative,
             self._members(estimator, X),
+            weights=weights,
         )
 
     def _search(self) -> Search:
         return Search(
-            alphas=check.numbers("alphas", ALPHAS if self.alphas is None else self.alphas, check.positive),
+            alphas=check.numbers("alphas", self._alphas if self.alphas is None else self.alphas, check.positive),
             refinements=check.integer_at_least("refinements", self.refinements, 0),
             one_standard_error=check.boolean("one_standard_error", self.one_standard_error),
             n_jobs=None if self.n_jobs is None else check.jobs(self.n_jobs),
@@ -85,8 +89,8 @@ class SearchCV(BaseEstimator, ABC):
         )
 
     @check.all_or_nothing
-    def fit(self, X: Array, y: Array, groups: Array | None = None) -> Any:
-        """Choose alpha and temperature by cross-validation, then fit all rows with them.
+    def fit(self, X: Array, y: Array, groups: Array | None = None, sample_weight: Array | None = None) -> Any:
+        """Choose parameters by cross-validation, then fit all rows with them.
 
         Parameters
         ----------
@@ -95,6 +99,8 @@ class SearchCV(BaseEstimator, ABC):
             Targets, or class labels.
         groups : array of shape (n_samples,), default=None
             For a splitter that needs them, such as ``GroupKFold`` or ``StratifiedGroupKFold``.
+        sample_weight : array of shape (n_samples,), default=None
+            Weights of the rows, in fits and in scores.
 
         Returns
         -------
@@ -105,15 +111,14 @@ class SearchCV(BaseEstimator, ABC):
         >>> from sklearn.datasets import load_wine
         >>> from bregnet import PBDLCV
         >>> X, y = load_wine(return_X_y=True)
-        >>> PBDLCV([0.01], cv=3, temperatures=[0.0, 0.3], n_pieces=10).fit(X, y).alpha_
+        >>> PBDLCV([0.01], cv=3, temperatures=[0.0, 0.3]).fit(X, y).alpha_
         0.01
         """
         features, targets = self._validated(X, y)
-        plan, search = self._plan(features, targets), self._search()
+        weights = check.sample_weights(sample_weight, len(features))
+        plan, search = self._plan(features, targets, weights), self._search()
         splits = checked_splits(self.cv, features, targets, groups, classifier=self._classes)
-        if self._classes:
-            _require_classes(splits, targets)
-
+        self._check_splits(splits, targets)
         rows = search.run(plan, splits)
         best = best_row(rows, search.one_standard_error)
         if np.isnan(best.mean):
@@ -125,11 +130,11 @@ class SearchCV(BaseEstimator, ABC):
         self.best_estimator_ = estimator = fits[0]
         if hasattr(self, "feature_names_in_"):
             estimator.feature_names_in_ = self.feature_names_in_
-        self.cv_results_ = results_table(rows)
-        self.best_index_ = rows.index(best)
+        self.cv_results_ = results_table(rows, self._varied)
+        self.best_index_ = next(number for number, row in enumerate(rows) if row is best)
         self.best_score_, self.alpha_, self.temperature_ = best.mean, best.alpha, best.temperature
         self.n_splits_ = len(splits)
-        self.n_fits_ = len(splits) * len({row.alpha for row in rows}) * len(plan.members)
+        self.n_fits_ = len(splits) * len({(row.alpha, id(row.grid)) for row in rows}) * len(plan.members)
         self.result_, self.gap_, self.n_iter_ = estimator.result_, estimator.gap_, estimator.n_iter_
         self.feature_bounds_ = np.mean([fit.feature_bounds_ for fit in fits], axis=0)
         self._store_learned(plan, splits, best, fits)
@@ -139,6 +144,9 @@ class SearchCV(BaseEstimator, ABC):
     @abstractmethod
     def _store_learned(self, plan: Plan, splits: Sequence[Split], best: Row, fits: Sequence[Any]) -> None:
         """Store the function, or the divergence, of the fits to all rows, which come by descending gap."""
+
+    def _check_splits(self, splits: Sequence[Split], targets: np.ndarray) -> None:
+        """Raise an error where a fold cannot be scored."""
 
     def _validated(self, X: Array, y: Array) -> tuple[np.ndarray, np.ndarray]:
         checks = {"dtype": np.float64, "y_numeric": not self._classes}
@@ -165,30 +173,36 @@ class SearchCV(BaseEstimator, ABC):
             warnings.warn(message, ConvergenceWarning, stacklevel=check.calls_inside() + 1)
 
 
-def _require_classes(splits: Sequence[Split], y: np.ndarray) -> None:
-    """Raise an error where the test part of a fold cannot be a query for its training part."""
-    for number, (train, test) in enumerate(splits):
-        known = np.unique(y[train])
-        if len(known) < 2:
-            raise ValueError(f"cv must leave at least 2 classes in the training part, got {known} in fold {number}")
-        if not np.isin(y[test], known).any():
-            raise ValueError(f"cv must leave a class of the test part in the training part, got none in fold {number}")
-
-
-def results_table(rows: Sequence[Row]) -> dict[str, Any]:
-    """The rows as scikit-learn's searches have them."""
-    means = np.array([row.mean for row in rows])
-    known = np.where(np.isnan(means), -np.inf, means)
+def results_table(rows: Sequence[Row], varied: Sequence[str] = ()) -> dict[str, Any]:
+    """The rows as scikit-learn's searches have them; `varied` are parameters beside alpha and temperature."""
+    merits = np.array([row.merit for row in rows])
     scores = np.array([row.scores for row in rows])
-    return {
-        "params": [{"alpha": row.alpha, "temperature": row.temperature} for row in rows],
-        "param_alpha": np.array([row.alpha for row in rows]),
-        "param_temperature": np.array([row.temperature for row in rows]),
+    params = [
+        {"alpha": row.alpha, "temperature": row.temperature}
+        | {name: getattr(row.variant, name) for name in varied}
+        | dict(row.grid or {})
+        for row in rows
+    ]
+    table = {
+        "params": params,
+        **{f"param_{name}": _column([each[name] for each in params]) for name in params[0]},
         **{f"split{fold}_test_score": scores[:, fold] for fold in range(scores.shape[1])},
-        "mean_test_score": means,
+        "mean_test_score": np.array([row.mean for row in rows]),
         "std_test_score": scores.std(1),
-        "rank_test_score": 1 + (known > known[:, None]).sum(1),
+        "rank_test_score": 1 + (merits > merits[:, None]).sum(1),
         "n_iter": np.array([row.n_iter for row in rows]),
         "mean_gap": np.array([row.gap for row in rows]),
         "mean_fit_time": np.array([row.seconds for row in rows]),
     }
+    if rows[0].judged is not None:
+        table["judged_test_score"] = merits
+    return table
+
+
+def _column(values: Sequence[Any]) -> np.ndarray:
+    """Numbers, or objects one by one."""
+    if all(isinstance(value, Real) and not isinstance(value, bool) for value in values):
+        return np.array(values)
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -52,6 +52,15 @@ def _row_numbers(part: Any, n_rows: int, number: int) -> np.ndarray:
     return rows
 
 
+class Variant(NamedTuple):
+    """What can be chosen without another fit."""
+
+    temperature: float
+    companion: Any = None
+    companion_weight: float = 0.0
+    n_neighbors: int | None = None
+
+
 @dataclass(frozen=True)
 class Plan:
     """What is the same in every fit of a search.
@@ -63,31 +72,46 @@ class Plan:
     X, y : ndarray
     score : callable
         From a fitted function, or divergence, and the training and test rows of a fold to a number, higher is better.
-    temperatures : tuple of float
+    variants : tuple of Variant
+        What every fit is scored with.
     early_stopping : bool
         Whether fits end when their score does not rise any more, rather than when their gap is closed.
     relative : bool
         Whether an improvement is measured by the size of the score, which is in the units of y, say.
     members : tuple of Member
         The fits whose mean is scored, and used; one with the estimator's own seed and all features is a plain fit.
+    scores : callable or None
+        From what was learned, by its temperature, and a fold to the scores of all variants at once; by default `score`
+        gives one after the other, of which only the temperatures matter.
+    smooth : bool
+        Whether a choice is judged with its neighbors in the grid.
+    weights : ndarray or None
+        Of the rows.
     """
 
     estimator: SolverEstimator
     X: np.ndarray
     y: np.ndarray
     score: Callable[[Any, Split], float]
-    temperatures: tuple[float, ...]
+    variants: tuple[Variant, ...]
     early_stopping: bool
     relative: bool = False
     members: tuple[Member, ...] = (Member(),)
+    scores: Callable[[Callable[..., Any], Split], Sequence[float]] | None = None
+    smooth: bool = False
+    weights: np.ndarray | None = None
+
+    def weights_of(self, rows: np.ndarray) -> np.ndarray | None:
+        """The weights of some rows, if there are any."""
+        return None if self.weights is None else self.weights[rows]
 
     def enough(self, score: float) -> float:
         """What a score must exceed to be an improvement on this one."""
         return score + IMPROVEMENT * (abs(score) if self.relative and math.isfinite(score) else 1.0)
 
-    def fresh(self, n_rows: int, member: Member) -> Any:
+    def fresh(self, n_rows: int, member: Member, settings: Mapping[str, Any] | None) -> Any:
         """A clone for the features of a member and so many rows, which may be fewer than the pieces asked for."""
-        estimator = clone(self.estimator)
+        estimator = clone(self.estimator).set_params(**(settings or {}))
         if isinstance(estimator.n_pieces, Integral):
             estimator.n_pieces = min(estimator.n_pieces, n_rows)
         if member.seed is not None:
@@ -106,7 +130,7 @@ class Track:
     ----------
     iterations : tuple of int
         When it was scored, ascending: once at the end without early stopping.
-    scores : ndarray of shape (n_scorings, n_temperatures)
+    scores : ndarray of shape (n_scorings, n_variants)
     n_iter, gap, seconds
         Of the fit; the largest of several, and the seconds of all.
     """
@@ -122,7 +146,7 @@ class Track:
         return np.clip(np.searchsorted(self.iterations, iteration, side="right") - 1, 0, None)
 
     def at(self, iterations: Sequence[int]) -> np.ndarray:
-        """Scores after so many iterations, (len(iterations), n_temperatures); beyond the last scoring they stay."""
+        """Scores after so many iterations, (len(iterations), n_variants); beyond the last scoring they stay."""
         return self.scores[self.latest(iterations)]
 
 
@@ -155,15 +179,18 @@ class ScoreMonitor(Monitor):
         self._latest = self._latest or (1, learned)
 
     def score(self) -> None:
-        """Score the latest function at every temperature."""
+        """Score the latest function with every variant."""
         if self._latest is None:
             return
         (iteration, learned), plan = self._latest, self._plan
-        functions = [self._member.widened(learned(temperature), plan.X.shape[1]) for temperature in plan.temperatures]
         self.iterations.append(iteration)
-        self.scores.append([plan.score(function, self._split) for function in functions])
-        if len(plan.members) > 1:
-            self.functions.append(functions)
+        if plan.scores is not None:
+            self.scores.append(list(plan.scores(learned, self._split)))
+        else:
+            functions = [self._member.widened(learned(each.temperature), plan.X.shape[1]) for each in plan.variants]
+            self.scores.append([plan.score(function, self._split) for function in functions])
+            if len(plan.members) > 1:
+                self.functions.append(functions)
         best = max((score for score in self.scores[-1] if not math.isnan(score)), default=-math.inf)
         if best > plan.enough(self._best):
             self._best, self._best_at = best, iteration
@@ -181,27 +208,34 @@ class StopAfter(Monitor):
         return check.iteration >= self._n_iter
 
 
-def scored_fits(plan: Plan, split: Split, alphas: Sequence[float]) -> list[Track]:
-    """Fit the training rows of a fold for each alpha, and score the fits, or their mean, on its test rows."""
-    paths = [_member_fits(plan, split, alphas, member) for member in plan.members]
+def scored_fits(
+    plan: Plan, split: Split, alphas: Sequence[float], settings: Mapping[str, Any] | None = None
+) -> list[Track]:
+    """Fit the training rows of a fold for each alpha, and score the fits, or their mean, on its test rows.
+
+    `settings` are other parameters of the estimator.
+    """
+    paths = [_member_fits(plan, split, alphas, member, settings) for member in plan.members]
     if len(paths) == 1:
         return [track for track, _ in paths[0]]
     return [_joined(plan, split, fits) for fits in zip(*paths, strict=True)]
 
 
-def _member_fits(plan: Plan, split: Split, alphas: Sequence[float], member: Member) -> list[tuple[Track, ScoreMonitor]]:
+def _member_fits(
+    plan: Plan, split: Split, alphas: Sequence[float], member: Member, settings: Mapping[str, Any] | None
+) -> list[tuple[Track, ScoreMonitor]]:
     """The fits of one member.
 
     Without early stopping, fits go on from one alpha to the next. With it they start anew: how far a fit has come from
     rest regularises it, and a start from another's end is a start from where that one began to overfit.
     """
     X, y = member.features(plan.X[split.train]), plan.y[split.train]
-    estimator = plan.fresh(len(X), member).set_params(warm_start=not plan.early_stopping)
+    estimator = plan.fresh(len(X), member, settings).set_params(warm_start=not plan.early_stopping)
     found = []
     for alpha in alphas:
         monitor = ScoreMonitor(plan, split, member)
         began = time.perf_counter()
-        estimator.set_params(alpha=alpha)._fit_monitored(X, y, monitor)
+        estimator.set_params(alpha=alpha)._fit_monitored(X, y, monitor, plan.weights_of(split.train))
         seconds = time.perf_counter() - began
         if not monitor.scores:
             monitor.score()
@@ -217,7 +251,7 @@ def _joined(plan: Plan, split: Split, fits: Sequence[tuple[Track, ScoreMonitor]]
     moments = sorted({iteration for track in tracks for iteration in track.iterations})
     scores = []
     for moment in moments if plan.early_stopping else moments[-1:]:
-        functions = [monitor.functions[track.latest(moment)] for track, monitor in fits]  # (members, temperatures)
+        functions = [monitor.functions[track.latest(moment)] for track, monitor in fits]  # (members, variants)
         scores.append([plan.score(mean_function(each), split) for each in zip(*functions, strict=True)])
     n_iter, gap = max(track.n_iter for track in tracks), max(track.gap for track in tracks)
     seconds = sum(track.seconds for track in tracks)
@@ -227,13 +261,13 @@ def _joined(plan: Plan, split: Split, fits: Sequence[tuple[Track, ScoreMonitor]]
 def fitted_members(plan: Plan, rows: np.ndarray, choice: Any, members: Sequence[Member], *, certify: bool) -> list[Any]:
     """Members with the chosen parameters, fitted to some rows for as long as was best, as estimators of all features.
 
-    `choice` has the attributes alpha, temperature and n_iter.
+    `choice` has the attributes n_iter and `settings`, which are parameters of the estimator.
     """
     fits = []
     for member in members:
-        estimator = plan.fresh(len(rows), member).set_params(alpha=choice.alpha, temperature=choice.temperature)
+        estimator = plan.fresh(len(rows), member, choice.settings)
         monitor = StopAfter(choice.n_iter, certify=certify) if plan.early_stopping else Monitor()
-        estimator._fit_monitored(member.features(plan.X[rows]), plan.y[rows], monitor)
+        estimator._fit_monitored(member.features(plan.X[rows]), plan.y[rows], monitor, plan.weights_of(rows))
         if member.columns is not None:
             n_features, bounds = plan.X.shape[1], estimator.feature_bounds_
             estimator.function_ = member.widened(estimator.function_, n_features)

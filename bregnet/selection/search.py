@@ -1,10 +1,10 @@
-"""The search for alpha, and temperature with it: a coarse grid, then rounds around the best, folds side by side."""
+"""The search for alpha and what goes with it: a coarse grid, then rounds around the best, folds side by side."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import torch
 from joblib import Parallel, delayed, effective_n_jobs
 from tqdm.auto import tqdm
 
-from bregnet.selection.folds import Plan, Split, Track, scored_fits
+from bregnet.selection.folds import Plan, Split, Track, Variant, scored_fits
 from bregnet.solver.admm import single_threaded_torch
 
 
@@ -54,14 +54,35 @@ def side_by_side(function: Callable[..., Any], tasks: Sequence[tuple], n_jobs: i
 
 
 class Row(NamedTuple):
-    """A choice of alpha and temperature, and how it scored."""
+    """A choice of parameters, and how it scored."""
 
     alpha: float
-    temperature: float
+    variant: Variant
     n_iter: int  # after which the mean score is best; without early stopping those of the longest fit
     scores: np.ndarray  # of the folds
     gap: float
     seconds: float
+    grid: Mapping[str, Any] | None = None  # other parameters, which take fits of their own
+    judged: float | None = None  # the mean of this choice and its neighbors in the grid
+
+    @property
+    def temperature(self) -> float:
+        """Of the variant."""
+        return self.variant.temperature
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Parameters of the estimator."""
+        chosen = {"alpha": self.alpha, "temperature": self.temperature, **(self.grid or {})}
+        if self.variant.companion is not None:
+            chosen |= {"companion": self.variant.companion, "companion_weight": self.variant.companion_weight}
+        return chosen
+
+    @property
+    def merit(self) -> float:
+        """What it is judged by; of scores that are not numbers the least."""
+        merit = self.mean if self.judged is None else self.judged
+        return -math.inf if math.isnan(merit) else merit
 
     @property
     def mean(self) -> float:
@@ -74,35 +95,60 @@ class Row(NamedTuple):
         return float(self.scores.std(ddof=1) / np.sqrt(len(self.scores))) if len(self.scores) > 1 else 0.0
 
 
-def rows_of(alpha: float, tracks: Sequence[Track], plan: Plan) -> list[Row]:
-    """A row for each temperature, after the number of iterations that is best for it on average over the folds."""
+def rows_of(alpha: float, tracks: Sequence[Track], plan: Plan, grid: Mapping[str, Any] | None = None) -> list[Row]:
+    """A row for each variant, after the number of iterations that is best for it on average over the folds."""
     moments = sorted({iteration for track in tracks for iteration in track.iterations})
-    scores = np.stack([track.at(moments) for track in tracks])  # (folds, moments, temperatures)
+    scores = np.stack([track.at(moments) for track in tracks])  # (folds, moments, variants)
     means = scores.mean(0)
     best = np.where(np.isnan(means), -np.inf, means).argmax(0)
     longest = max(track.n_iter for track in tracks)
     gap, seconds = (float(np.mean(values)) for values in zip(*[(t.gap, t.seconds) for t in tracks], strict=True))
+    ends = [moments[at] if plan.early_stopping else longest for at in best]
     return [
-        Row(alpha, temperature, moments[at] if plan.early_stopping else longest, scores[:, at, number], gap, seconds)
-        for number, (temperature, at) in enumerate(zip(plan.temperatures, best, strict=True))
+        Row(alpha, variant, ends[number], scores[:, at, number], gap, seconds, grid)
+        for number, (variant, at) in enumerate(zip(plan.variants, best, strict=True))
     ]
 
 
+def judged(rows: Sequence[Row]) -> list[Row]:
+    """Rows that are judged by the mean over themselves and what is next to them in alpha and number of neighbors.
+
+    The best of very many cells of a grid is best by chance in part; a cell among good ones is less so.
+    """
+    alphas = sorted({row.alpha for row in rows})
+    counts = sorted({row.variant.n_neighbors or 0 for row in rows})
+    places = [(alphas.index(row.alpha), counts.index(row.variant.n_neighbors or 0)) for row in rows]
+    groups: dict[Any, list[int]] = {}
+    for number, row in enumerate(rows):
+        kind = row.variant._replace(n_neighbors=None, companion=id(row.variant.companion))
+        groups.setdefault((id(row.grid), kind), []).append(number)
+    found = list(rows)
+    for group in groups.values():
+        table = np.full((len(alphas) + 2, len(counts) + 2), np.nan)
+        for number in group:
+            table[places[number][0] + 1, places[number][1] + 1] = rows[number].mean
+        windows = np.lib.stride_tricks.sliding_window_view(table, (3, 3))
+        for number in group:
+            if not math.isnan(rows[number].mean):
+                found[number] = rows[number]._replace(judged=float(np.nanmean(windows[places[number]])))
+    return found
+
+
 def best_row(rows: Iterable[Row], one_standard_error: bool) -> Row:
-    """The row of the highest mean score; of equal ones that with the largest alpha, then the least temperature.
+    """The row of the highest merit; of equal ones that with the largest alpha, then the least temperature.
 
     With `one_standard_error`: the best row at the largest alpha that has one within a standard error of the highest.
     Rows whose score is not a number come last.
     """
 
     def merit(row: Row) -> tuple[float, float, float]:
-        return -math.inf if math.isnan(row.mean) else row.mean, row.alpha, -row.temperature
+        return row.merit, row.alpha, -row.temperature
 
     rows = list(rows)
     best = max(rows, key=merit)
     if one_standard_error and not math.isnan(best.mean):
-        enough = best.mean - best.standard_error
-        largest = max(row.alpha for row in rows if row.mean >= enough)
+        enough = best.merit - best.standard_error
+        largest = max(row.alpha for row in rows if row.merit >= enough)
         best = max((row for row in rows if row.alpha == largest), key=merit)
     return best
 
@@ -131,6 +177,8 @@ class Search(NamedTuple):
     one_standard_error : bool
     n_jobs : int or None
     verbose : int
+    grid : sequence of dict or None
+        Other parameters, each with fits of its own.
     """
 
     alphas: tuple[float, ...]
@@ -138,31 +186,41 @@ class Search(NamedTuple):
     one_standard_error: bool
     n_jobs: int | None
     verbose: int
+    grid: Sequence[Mapping[str, Any] | None] = (None,)
 
     def run(self, plan: Plan, splits: Sequence[Split]) -> list[Row]:
         """Rows of all that was tried, alpha descending."""
         rows: list[Row] = []
         n_fits = len(splits) * len(plan.members)  # for each alpha
-        with tqdm(total=len(self.alphas) * n_fits, unit="fit", disable=not self.verbose) as bar:
-            new = sorted(set(self.alphas), reverse=True)
+        with tqdm(unit="fit", disable=not self.verbose) as bar:
+            new, grid = sorted(set(self.alphas), reverse=True), self.grid
             for round_ in range(self.refinements + 1):
-                bar.total = bar.n + len(new) * n_fits
+                bar.total = bar.n + len(new) * n_fits * len(grid)
                 bar.set_description(f"round {round_ + 1} of at most {self.refinements + 1}")
-                before = best_row(rows, False).mean if rows else -math.inf
-                rows += self._round(plan, splits, new, bar)
+                before = best_row(rows, False).merit if rows else -math.inf
+                rows += self._round(plan, splits, new, grid, bar)
+                if plan.smooth:
+                    rows = judged(rows)
                 best = best_row(rows, False)
                 bar.set_postfix_str(f"best alpha {best.alpha:.3g}, score {best.mean:.4g}")
-                new = between(best.alpha, [row.alpha for row in rows])
-                if not new or not best.mean > plan.enough(before):
+                new, grid = between(best.alpha, [row.alpha for row in rows if row.grid is best.grid]), [best.grid]
+                if not new or not best.merit > plan.enough(before):
                     break
         return sorted(rows, key=lambda row: (-row.alpha, row.temperature))
 
-    def _round(self, plan: Plan, splits: Sequence[Split], alphas: Sequence[float], bar: tqdm) -> list[Row]:
+    def _round(
+        self, plan: Plan, splits: Sequence[Split], alphas: Sequence[float], grid: Sequence[Any], bar: tqdm
+    ) -> list[Row]:
         paths = [[alpha] for alpha in alphas] if plan.early_stopping else [list(alphas)]
-        tasks = [(plan, split, path) for path in paths for split in splits]
-        tracks: dict[float, list[Track]] = {alpha: [] for alpha in alphas}
-        for (_, _, path), found in zip(tasks, side_by_side(scored_fits, tasks, self.n_jobs), strict=True):
+        tasks = [(plan, split, path, settings) for settings in grid for path in paths for split in splits]
+        tracks: dict[tuple[int, float], list[Track]] = {}
+        for (_, _, path, settings), found in zip(tasks, side_by_side(scored_fits, tasks, self.n_jobs), strict=True):
             for alpha, track in zip(path, found, strict=True):
-                tracks[alpha].append(track)
+                tracks.setdefault((id(settings), alpha), []).append(track)
             bar.update(len(path) * len(plan.members))
-        return [row for alpha in alphas for row in rows_of(alpha, tracks[alpha], plan)]
+        return [
+            row
+            for settings in grid
+            for alpha in alphas
+            for row in rows_of(alpha, tracks[id(settings), alpha], plan, settings)
+        ]

@@ -85,14 +85,19 @@ class _Response:
     def __init__(self, operator: PairOperator, signs: tuple[int, ...], point: DualPoint, flexibility: Tensor) -> None:
         self.operator, self.signs = operator, signs
         self.weights, self.flexibility = point.pairs.to(operator.dtype), flexibility.to(operator.dtype)
-        every = torch.arange(operator.geometry.n_pieces, device=point.theta.device)
-        blocks = torch.stack([operator.blocks(mu, every) for mu in self.weights])
-        for each in blocks:
-            operator.add_at_points(each, flexibility, every)
-        diagonal = blocks.diagonal(dim1=-2, dim2=-1)
+        geometry = operator.geometry
+        if geometry.own_piece and geometry.dimension > BLOCK_MAX_DIMENSION:
+            diagonal = torch.stack([operator.diagonal(mu) for mu in self.weights])
+            diagonal[..., 0] += flexibility
+        else:
+            every = torch.arange(geometry.n_pieces, device=point.theta.device)
+            blocks = torch.stack([operator.blocks(mu, every) for mu in self.weights])
+            for each in blocks:
+                operator.add_at_points(each, flexibility, every)
+            diagonal = blocks.diagonal(dim1=-2, dim2=-1)
         self._ridge = float(RIDGE * diagonal.mean() + sys.float_info.min)
         diagonal += self._ridge
-        by_blocks = operator.geometry.dimension <= BLOCK_MAX_DIMENSION
+        by_blocks = geometry.dimension <= BLOCK_MAX_DIMENSION
         self._inverse = inverted(blocks, operator.dtype) if by_blocks else (1 / diagonal).to(operator.dtype)
 
     def theta(self, pieces: Tensor) -> Tensor:

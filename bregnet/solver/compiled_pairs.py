@@ -11,86 +11,9 @@ import numpy as np
 from bregnet._core.compiling import compiled
 from bregnet.solver.compiled import add_products
 
+UNSIGNED = np.uintp
+MANY_FEATURES = 12  # from which the features of a pair are handled side by side, not the pairs of a piece
 SCAN_BLOCK = 256  # points whose coordinates and excesses stay in the first-level cache while pieces pass over them
-
-
-def _pair_differences(starts, points, coordinates, centres, out, begin, end):  # pragma: no cover - compiled
-    """x_j - m_k of every pair (k, j): for each piece a (d, pairs of the piece) block, one block after the other."""
-    dimension = coordinates.shape[1]
-    for k in range(begin, end):
-        first, width = starts[k], starts[k + 1] - starts[k]
-        for feature in range(dimension):
-            at = first * dimension + feature * width
-            for e in range(width):
-                out[at + e] = coordinates[points[first + e], feature] - centres[k, feature]
-
-
-def _pair_spread(starts, differences, out):  # pragma: no cover - compiled
-    """Sums of squares of the differences of all pairs, by feature, and the number of pairs."""
-    dimension = len(out) - 1
-    for k in range(len(starts) - 1):
-        first, width = starts[k], starts[k + 1] - starts[k]
-        for feature in range(dimension):
-            at = first * dimension + feature * width
-            total = differences.dtype.type(0)
-            for value in differences[at : at + width]:
-                total += value * value
-            out[feature] += total
-        out[dimension] += width
-
-
-def _row_slacks(slack, points, differences, piece, fitted):  # pragma: no cover - compiled
-    """Slacks of the pairs of one piece: fitted_j - z_k - a_k.(x_j - m_k)."""
-    width, dimension = len(slack), len(piece) - 1
-    value = piece[0]
-    for e in range(width):
-        slack[e] = fitted[points[e]] - value
-    feature = 0
-    while feature + 4 <= dimension:
-        at = feature * width
-        a0, a1, a2, a3 = piece[feature + 1], piece[feature + 2], piece[feature + 3], piece[feature + 4]
-        x0, x1 = differences[at : at + width], differences[at + width : at + 2 * width]
-        x2, x3 = differences[at + 2 * width : at + 3 * width], differences[at + 3 * width : at + 4 * width]
-        for e in range(width):
-            slack[e] -= a0 * x0[e] + a1 * x1[e] + a2 * x2[e] + a3 * x3[e]
-        feature += 4
-    while feature < dimension:
-        a0, x0 = piece[feature + 1], differences[feature * width : (feature + 1) * width]
-        for e in range(width):
-            slack[e] -= a0 * x0[e]
-        feature += 1
-
-
-def _row_adjoint(values, points, differences, row, arriving):  # pragma: no cover - compiled
-    """What values on the pairs of one piece do to it, and to the fitted values of their points."""
-    width, dimension = len(values), len(row) - 1
-    total = values.dtype.type(0)
-    for e in range(width):
-        total += values[e]
-    for e in range(width):
-        arriving[points[e]] += values[e]
-    row[0] = -total
-    feature = 0
-    while feature + 4 <= dimension:
-        at = feature * width
-        x0, x1 = differences[at : at + width], differences[at + width : at + 2 * width]
-        x2, x3 = differences[at + 2 * width : at + 3 * width], differences[at + 3 * width : at + 4 * width]
-        s0 = s1 = s2 = s3 = values.dtype.type(0)
-        for e in range(width):
-            value = values[e]
-            s0 += value * x0[e]
-            s1 += value * x1[e]
-            s2 += value * x2[e]
-            s3 += value * x3[e]
-        row[feature + 1], row[feature + 2], row[feature + 3], row[feature + 4] = -s0, -s1, -s2, -s3
-        feature += 4
-    while feature < dimension:
-        x0 = differences[feature * width : (feature + 1) * width]
-        s0 = values.dtype.type(0)
-        for e in range(width):
-            s0 += values[e] * x0[e]
-        row[feature + 1] = -s0
-        feature += 1
 
 
 def _most_pairs(starts, begin, end):  # pragma: no cover - compiled
@@ -101,81 +24,194 @@ def _most_pairs(starts, begin, end):  # pragma: no cover - compiled
     return most
 
 
-def _advance_pairs(
-    starts, points, differences, pieces, fitted, state, relaxation, rows, arriving, begin, end
-):  # pragma: no cover - compiled
-    """w += g (s - R u) with s = max(-w, 0), and R'(|w| - R u) of the new w."""
-    dimension = pieces.shape[1] - 1
-    zero = pieces.dtype.type(0)
-    buffer = np.empty(most_pairs(starts, begin, end), pieces.dtype)
-    arriving[:] = 0
+def _pair_differences(starts, points, coordinates, centres, out, begin, end):  # pragma: no cover - compiled
+    """x_j - m_k of every pair (k, j): one (d, pairs of the piece) block after the other, flat."""
+    dimension = coordinates.shape[1]
     for k in range(begin, end):
-        first, last = starts[k], starts[k + 1]
-        slack, there = buffer[: last - first], points[first:last]
-        block = differences[first * dimension : last * dimension]
-        row_slacks(slack, there, block, pieces[k], fitted)
-        w = state[first:last]
-        for e in range(last - first):
-            value = w[e]
-            value += relaxation * (max(-value, zero) - slack[e])
-            w[e] = value
-            slack[e] = abs(value) - slack[e]
-        row_adjoint(slack, there, block, rows[k], arriving)
+        first, width = starts[k], starts[k + 1] - starts[k]
+        for feature in range(dimension):
+            at = first * dimension + feature * width
+            for e in range(width):
+                out[at + e] = coordinates[points[first + e], feature] - centres[k, feature]
 
 
-def _normal_pairs(
-    starts, points, differences, pieces, fitted, weights, rows, arriving, begin, end
+def _row_differences(starts, points, differences, k, out):  # pragma: no cover - compiled
+    """x_j - m_k of the pairs of one piece, (pairs of the piece, d), from blocks or from the points themselves."""
+    dimension = UNSIGNED(out.shape[1])
+    first = UNSIGNED(starts[k])
+    width = UNSIGNED(starts[k + 1]) - first
+    for e in range(width):
+        for feature in range(dimension):
+            if differences.ndim == 2:
+                here = differences[UNSIGNED(points[first + e]), feature]
+                out[e, feature] = here - differences[UNSIGNED(k), feature]
+            else:
+                out[e, feature] = differences[first * dimension + feature * width + e]
+
+
+def _pair_spread(starts, points, differences, out):  # pragma: no cover - compiled
+    """Sums of squares of the differences of all pairs, by feature, and the number of pairs."""
+    dimension = len(out) - 1
+    block = np.empty((most_pairs(starts, 0, len(starts) - 1), dimension), differences.dtype)
+    for k in range(len(starts) - 1):
+        width = starts[k + 1] - starts[k]
+        row_differences(starts, points, differences, k, block)
+        for e in range(width):
+            for feature in range(dimension):
+                out[feature] += block[e, feature] ** 2
+        out[dimension] += width
+
+
+def _pass_few(
+    starts, points, differences, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end
 ):  # pragma: no cover - compiled
-    """R' diag(weights) R u; no weights are weights of 1."""
-    dimension = pieces.shape[1] - 1
-    buffer = np.empty(most_pairs(starts, begin, end), pieces.dtype)
+    """`pair_pass` for few features: the pairs of a piece are handled side by side.
+
+    Indices are unsigned: numba need not ask of each whether it counts from the end, which takes a third of the time.
+    """
+    zero, one, four = pieces.dtype.type(0), UNSIGNED(1), UNSIGNED(4)
+    dimension = UNSIGNED(pieces.shape[1] - 1)
+    slack = np.empty(most_pairs(starts, begin, end), pieces.dtype)
+    for k in range(UNSIGNED(begin), UNSIGNED(end)):
+        first = UNSIGNED(starts[k])
+        width = UNSIGNED(starts[k + one]) - first
+        base, value = first * dimension, pieces[k, UNSIGNED(0)]
+        for e in range(width):
+            slack[e] = fitted[UNSIGNED(points[first + e])] - value
+        feature = UNSIGNED(0)
+        while feature + four <= dimension:
+            x0 = base + feature * width
+            x1, x2, x3 = x0 + width, x0 + width + width, x0 + width + width + width
+            a0, a1 = pieces[k, feature + one], pieces[k, feature + one + one]
+            a2, a3 = pieces[k, feature + four - one], pieces[k, feature + four]
+            for e in range(width):
+                slack[e] -= a0 * differences[x0 + e] + a1 * differences[x1 + e]
+                slack[e] -= a2 * differences[x2 + e] + a3 * differences[x3 + e]
+            feature += four
+        while feature < dimension:
+            a0, x0 = pieces[k, feature + one], base + feature * width
+            for e in range(width):
+                slack[e] -= a0 * differences[x0 + e]
+            feature += one
+        if len(state) > 0:
+            for e in range(width):
+                w = state[first + e]
+                w += relaxation * (max(-w, zero) - slack[e])
+                state[first + e] = w
+                slack[e] = abs(w) - slack[e]
+        elif len(weights) > 0:
+            for e in range(width):
+                slack[e] *= weights[first + e]
+        total = zero
+        for e in range(width):
+            total += slack[e]
+            arriving[UNSIGNED(points[first + e])] += slack[e]
+        rows[k, UNSIGNED(0)] = -total
+        feature = UNSIGNED(0)
+        while feature + four <= dimension:
+            x0 = base + feature * width
+            x1, x2, x3 = x0 + width, x0 + width + width, x0 + width + width + width
+            s0 = s1 = s2 = s3 = zero
+            for e in range(width):
+                value = slack[e]
+                s0 += value * differences[x0 + e]
+                s1 += value * differences[x1 + e]
+                s2 += value * differences[x2 + e]
+                s3 += value * differences[x3 + e]
+            rows[k, feature + one], rows[k, feature + one + one] = -s0, -s1
+            rows[k, feature + four - one], rows[k, feature + four] = -s2, -s3
+            feature += four
+        while feature < dimension:
+            x0, s0 = base + feature * width, zero
+            for e in range(width):
+                s0 += slack[e] * differences[x0 + e]
+            rows[k, feature + one] = -s0
+            feature += one
+
+
+def _pass_many(
+    starts, points, differences, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end
+):  # pragma: no cover - compiled
+    """`pair_pass` for many features: those of a pair are handled side by side.
+
+    `differences` has the points themselves, (n, d), each with a piece of its own: they stay in cache, pairs would not.
+    """
+    zero, one = pieces.dtype.type(0), UNSIGNED(1)
+    dimension = UNSIGNED(pieces.shape[1] - 1)
+    slopes, sums = np.empty(dimension, pieces.dtype), np.empty(dimension, pieces.dtype)
+    apart = np.empty(dimension, pieces.dtype)
+    for k in range(UNSIGNED(begin), UNSIGNED(end)):
+        value, total = pieces[k, UNSIGNED(0)], zero
+        for feature in range(dimension):
+            slopes[feature], sums[feature] = pieces[k, one + feature], zero
+        for e in range(UNSIGNED(starts[k]), UNSIGNED(starts[k + one])):
+            point, slack = UNSIGNED(points[e]), zero
+            for feature in range(dimension):
+                apart[feature] = differences[point, feature] - differences[k, feature]
+                slack += slopes[feature] * apart[feature]
+            slack = fitted[point] - value - slack
+            if len(state) > 0:
+                w = state[e]
+                w += relaxation * (max(-w, zero) - slack)
+                state[e] = w
+                slack = abs(w) - slack
+            elif len(weights) > 0:
+                slack *= weights[e]
+            total += slack
+            arriving[point] += slack
+            for feature in range(dimension):
+                sums[feature] += slack * apart[feature]
+        rows[k, UNSIGNED(0)] = -total
+        for feature in range(dimension):
+            rows[k, one + feature] = -sums[feature]
+
+
+def _pair_pass(
+    starts, points, differences, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end
+):  # pragma: no cover - compiled
+    """R't, for t = weights * R u (no weights: R u), or where there is a state w, for t = |w| - R u after a step.
+
+    The step is w += g (s - R u) with s = max(-w, 0). R't comes in two parts: by the pairs' pieces, and by their points.
+    """
     arriving[:] = 0
-    for k in range(begin, end):
-        first, last = starts[k], starts[k + 1]
-        slack, there = buffer[: last - first], points[first:last]
-        block = differences[first * dimension : last * dimension]
-        row_slacks(slack, there, block, pieces[k], fitted)
-        if len(weights) > 0:
-            weight = weights[first:last]
-            for e in range(last - first):
-                slack[e] *= weight[e]
-        row_adjoint(slack, there, block, rows[k], arriving)
+    if differences.ndim == 2:
+        pass_many(starts, points, differences, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end)
+    else:
+        pass_few(starts, points, differences, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end)
 
 
 def _pair_slacks(starts, points, differences, pieces, fitted, out, begin, end):  # pragma: no cover - compiled
     """R u, the slacks of all pairs."""
     dimension = pieces.shape[1] - 1
+    block = np.empty((most_pairs(starts, begin, end), dimension), differences.dtype)
     for k in range(begin, end):
-        first, last = starts[k], starts[k + 1]
-        block = differences[first * dimension : last * dimension]
-        row_slacks(out[first:last], points[first:last], block, pieces[k], fitted)
+        row_differences(starts, points, differences, k, block)
+        for e in range(starts[k + 1] - starts[k]):
+            slack = fitted[points[starts[k] + e]] - pieces[k, 0]
+            for feature in range(dimension):
+                slack -= pieces[k, feature + 1] * block[e, feature]
+            out[starts[k] + e] = slack
 
 
-def _pair_grams(starts, differences, weights, chosen, out, begin, end):  # pragma: no cover - compiled
+def _pair_grams(starts, points, differences, weights, chosen, out, begin, end):  # pragma: no cover - compiled
     """sum_j weight_kj (1, x_j - m_k)(1, x_j - m_k)' over the pairs of each chosen piece."""
     dimension = out.shape[1] - 1
+    block = np.empty((most_pairs(starts, 0, len(starts) - 1), dimension), differences.dtype)
+    row = np.ones(dimension + 1)
     for number in range(begin, end):
         k, gram = chosen[number], out[number]
-        first, width = starts[k], starts[k + 1] - starts[k]
-        weight = weights[first : first + width]
-        total = 0.0
-        for e in range(width):
-            total += weight[e]
-        gram[0, 0] = total
-        for p in range(dimension):
-            at = first * dimension + p * width
-            one = differences[at : at + width]
-            total = 0.0
-            for e in range(width):
-                total += weight[e] * one[e]
-            gram[0, p + 1] = gram[p + 1, 0] = total
-            for q in range(p + 1):
-                at = first * dimension + q * width
-                other = differences[at : at + width]
-                total = 0.0
-                for e in range(width):
-                    total += weight[e] * one[e] * other[e]
-                gram[p + 1, q + 1] = gram[q + 1, p + 1] = total
+        row_differences(starts, points, differences, k, block)
+        gram[:] = 0
+        for e in range(starts[k + 1] - starts[k]):
+            for feature in range(dimension):
+                row[feature + 1] = block[e, feature]
+            for p in range(dimension + 1):
+                value, line = weights[starts[k] + e] * row[p], gram[p]
+                for q in range(p + 1):
+                    line[q] += value * row[q]
+        for p in range(dimension + 1):
+            for q in range(p):
+                gram[q, p] = gram[p, q]
 
 
 def _precondition(inverse, residual, out, begin, end):  # pragma: no cover - compiled
@@ -208,60 +244,58 @@ def _invert_in_place(matrix):  # pragma: no cover - compiled
                     line[b] -= factor * row[b]
 
 
-def _invert_pairs(starts, differences, kappa, own, factors, offsets, begin, end):  # pragma: no cover - compiled
+def _invert_pairs(starts, points, differences, kappa, own, factors, offsets, begin, end):  # pragma: no cover - compiled
     """(I + A D^-1 A')^-1 of each piece, with the rows (1, x_j - m_k) of its pairs in A, and D = (own, kappa)."""
     dimension = len(kappa)
+    block = np.empty((most_pairs(starts, begin, end), dimension), differences.dtype)
+    weights = (1 / np.sqrt(kappa)).astype(differences.dtype)
     for k in range(begin, end):
-        first, width = starts[k], starts[k + 1] - starts[k]
-        gram = np.full((width, width), 1 / own[k])
-        for feature in range(dimension):
-            at = first * dimension + feature * width
-            row, weight = differences[at : at + width], 1 / kappa[feature]
-            for e in range(width):
-                value = weight * row[e]
-                for f in range(width):
-                    gram[e, f] += value * row[f]
+        width = starts[k + 1] - starts[k]
+        row_differences(starts, points, differences, k, block)
+        gram = np.empty((width, width))
         for e in range(width):
+            for feature in range(dimension):
+                block[e, feature] *= weights[feature]
+            for f in range(e + 1):
+                total = differences.dtype.type(0)
+                for feature in range(dimension):
+                    total += block[e, feature] * block[f, feature]
+                gram[e, f] = gram[f, e] = 1 / own[k] + total
             gram[e, e] += 1
         invert_in_place(gram)
         factors[offsets[k] : offsets[k + 1]] = gram.ravel()
 
 
 def _precondition_pairs(
-    starts, differences, kappa, own, factors, offsets, residual, out, begin, end
+    starts, points, differences, kappa, own, factors, offsets, residual, out, begin, end
 ):  # pragma: no cover - compiled
     """D^-1 r - D^-1 A' C A D^-1 r of each piece, C being its factor."""
-    dimension = len(kappa)
-    most = most_pairs(starts, begin, end)
-    buffer, other = np.empty(most, residual.dtype), np.empty(most, residual.dtype)
+    dimension, most = UNSIGNED(len(kappa)), most_pairs(starts, begin, end)
+    images, scaled = np.empty(most, residual.dtype), np.empty(most, residual.dtype)
+    block, row = np.empty((most, len(kappa)), residual.dtype), np.empty(len(kappa), residual.dtype)
     for k in range(begin, end):
-        first, width = starts[k], starts[k + 1] - starts[k]
-        block, row = differences[first * dimension : (first + width) * dimension], out[k]
-        row[0] = residual[k, 0] / own[k]
+        width, value, one = UNSIGNED(starts[k + 1] - starts[k]), residual[k, 0] / own[k], UNSIGNED(1)
+        given, out_row, at = residual[k], out[k], UNSIGNED(offsets[k])
+        row_differences(starts, points, differences, k, block)
         for feature in range(dimension):
-            row[feature + 1] = residual[k, feature + 1] / kappa[feature]
-        images, scaled = buffer[:width], other[:width]
-        images[:] = row[0]
-        for feature in range(dimension):
-            value, line = row[feature + 1], block[feature * width : (feature + 1) * width]
-            for e in range(width):
-                images[e] += value * line[e]
-        scaled[:] = 0
-        factor = factors[offsets[k] : offsets[k + 1]]
+            row[feature] = given[feature + one] / kappa[feature]
         for e in range(width):
-            value, line = images[e], factor[e * width : (e + 1) * width]
+            total = value
+            for feature in range(dimension):
+                total += row[feature] * block[e, feature]
+            images[e], scaled[e] = total, 0
+        for e in range(width):
             for f in range(width):
-                scaled[f] += value * line[f]
-        total = residual.dtype.type(0)
-        for e in range(width):
-            total += scaled[e]
-        row[0] -= total / own[k]
+                scaled[f] += images[e] * factors[at + e * width + f]
         for feature in range(dimension):
-            line = block[feature * width : (feature + 1) * width]
-            total = residual.dtype.type(0)
-            for e in range(width):
-                total += scaled[e] * line[e]
-            row[feature + 1] -= total / kappa[feature]
+            row[feature] = given[feature + one]
+        for e in range(width):
+            value -= scaled[e] / own[k]
+            for feature in range(dimension):
+                row[feature] -= scaled[e] * block[e, feature]
+        out_row[0] = value
+        for feature in range(dimension):
+            out_row[feature + one] = row[feature] / kappa[feature]
 
 
 def _add_products(out, piece, points, start):  # pragma: no cover - compiled
@@ -361,13 +395,13 @@ def _largest(pieces, points, values, index, begin, end):  # pragma: no cover - c
 
 
 most_pairs = compiled(_most_pairs)
-row_slacks = compiled(_row_slacks)
-row_adjoint = compiled(_row_adjoint)
 insert = compiled(_insert)
 pair_differences = compiled(_pair_differences)
+row_differences = compiled(_row_differences)
 pair_spread = compiled(_pair_spread)
-advance_pairs = compiled(_advance_pairs)
-normal_pairs = compiled(_normal_pairs)
+pass_few = compiled(_pass_few)
+pass_many = compiled(_pass_many)
+pair_pass = compiled(_pair_pass)
 pair_slacks = compiled(_pair_slacks)
 pair_grams = compiled(_pair_grams)
 precondition = compiled(_precondition)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bregnet._core.compiling import compiled
 from bregnet.solver.compiled import height_sums
-from bregnet.solver.compiled_pairs import advance_pairs, normal_pairs, precondition, precondition_pairs
+from bregnet.solver.compiled_pairs import pair_pass, precondition, precondition_pairs
 from bregnet.solver.penalty import MOST_SWEEPS
 
 
@@ -82,7 +82,10 @@ def _image(pairs, pieces, strength, kappa, cells, offsets, fitted, arriving, out
     """The product of the matrix of block 1 with pieces; no strength: no data term."""
     starts, points, differences = pairs
     fitted_values(pieces, cells, offsets, fitted)
-    normal_pairs(starts, points, differences, pieces, fitted, fitted[:0], out, arriving, 0, len(pieces))
+    none = fitted[:0]
+    pair_pass(
+        starts, points, differences, pieces, fitted, none, none, pieces.dtype.type(0), out, arriving, 0, len(pieces)
+    )
     if len(strength) > 0:
         for j in range(len(strength)):
             arriving[j] += strength[j] * fitted[j]
@@ -92,13 +95,13 @@ def _image(pairs, pieces, strength, kappa, cells, offsets, fitted, arriving, out
             out[k, a] += kappa[a - 1] * pieces[k, a]
 
 
-def _preconditioned(pairs, preconditioner, kappa, residual, out):  # pragma: no cover - compiled
+def _preconditioned(starts, points, differences, preconditioner, kappa, residual, out):  # pragma: no cover - compiled
     """The residual divided by the diagonal blocks of the pieces, by their inverses or by their pairs."""
     inverse, own, factors, offsets = preconditioner
     if len(inverse) > 0:
         precondition(inverse, residual, out, 0, len(residual))
     else:
-        precondition_pairs(pairs[0], pairs[2], kappa, own, factors, offsets, residual, out, 0, len(residual))
+        precondition_pairs(starts, points, differences, kappa, own, factors, offsets, residual, out, 0, len(residual))
 
 
 def _conjugate_gradients(
@@ -109,7 +112,7 @@ def _conjugate_gradients(
     direction, image, scaled, fitted, arriving = work
     n_pieces, size = residual.shape
     change[:] = 0
-    preconditioned(pairs, preconditioner, kappa, residual, direction)
+    preconditioned(*pairs, preconditioner, kappa, residual, direction)
     energy = first = before = product(residual, direction)
     for step in range(1, most + 1):
         image_of(pairs, direction, strength, kappa, cells, offsets, fitted, arriving, image)
@@ -125,7 +128,7 @@ def _conjugate_gradients(
         for k in range(n_pieces):
             for a in range(size):
                 residual[k, a] -= length * image[k, a]
-        preconditioned(pairs, preconditioner, kappa, residual, scaled)
+        preconditioned(*pairs, preconditioner, kappa, residual, scaled)
         before, energy = energy, product(residual, scaled)
         ratio = residual.dtype.type(energy / before)
         for k in range(n_pieces):
@@ -171,9 +174,9 @@ def _solve_mode(
 
 
 def _finish_set(
-    number, pairs, geometry, relaxation, slacks, slopes, pieces, moments, clipped, change, work
+    number, pairs, geometry, relaxation, slacks, slopes, pieces, moments, sums, clipped, change, work
 ):  # pragma: no cover - compiled
-    """The steps of the pieces, of w and of v of one piece set."""
+    """The steps of the pieces, of w and of v of one piece set, and the sums over iterations."""
     starts, points, differences = pairs
     cells, offsets = geometry
     fitted, arriving = work[3], work[4]
@@ -184,10 +187,17 @@ def _finish_set(
         for a in range(size):
             pieces[k, a] += share * (change[0, k, a] + (sign * change[1, k, a] if len(change) == 2 else 0))
     fitted_values(pieces, cells, offsets, fitted)
-    advance_pairs(starts, points, differences, pieces, fitted, slacks, relaxation, moments, arriving, 0, n_pieces)
+    none = fitted[:0]
+    pair_pass(starts, points, differences, pieces, fitted, none, slacks, relaxation, moments, arriving, 0, n_pieces)
     add_from_points(arriving, cells, offsets, moments)
+    piece_sums, slack_sums = sums
+    zero = slacks.dtype.type(0)
+    for e in range(len(slacks)):
+        slack_sums[e] += max(slacks[e], zero)
     for k in range(n_pieces):
+        piece_sums[k, 0] += pieces[k, 0]
         for a in range(1, size):
+            piece_sums[k, a] += clipped[k, a - 1]
             slopes[k, a - 1] += relaxation * (pieces[k, a] - clipped[k, a - 1])
 
 
@@ -205,7 +215,7 @@ finish_set = compiled(_finish_set)
 
 
 def iterate(
-    threads, pairs, geometry, data, penalty, kappa, relaxation, limits, preconditioners, state, moments, n_steps
+    threads, pairs, geometry, data, penalty, kappa, relaxation, limits, preconditioners, state, moments, sums, n_steps
 ):
     """Iterations on the state (w, v, u and the heights of the prox), in place, each piece set on a thread.
 
@@ -224,7 +234,7 @@ def iterate(
         solve_mode(q, pairs, geometry, data, kappa, limits, preconditioners[q], pieces, residual, change[q], works[q])
 
     def finish(q, *_):
-        own = slacks[q], slopes[q], pieces[q], moments[q], clipped[q]
+        own = slacks[q], slopes[q], pieces[q], moments[q], (sums[0][q], sums[1][q]), clipped[q]
         finish_set(q, pairs, geometry, relaxation, *own, change, works[q])
 
     def finish_and_start(q, *_):

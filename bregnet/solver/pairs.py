@@ -159,6 +159,15 @@ class PairOperator(ABC):
         arriving = torch.zeros_like(geometry.weights).index_add_(0, self.points, weights.double())
         return self.add_at_points(self.ranks.sum(out), self.ranks.sum(arriving), chosen)
 
+    def diagonal(self, weights: Tensor) -> Tensor:
+        """The diagonal of R' diag(weights) R, (K, d + 1), float64, where every point has a piece of its own."""
+        points, out = self.geometry.points, torch.zeros_like(self.geometry.lifted)
+        for part in blocks(len(self.pieces), out.shape[1]):
+            pieces, there, weight = self.pieces[part], self.points[part], weights[part].double()
+            out[:, 0].index_add_(0, pieces, weight).index_add_(0, there, weight)
+            out[:, 1:].index_add_(0, pieces, weight[:, None] * (points[there] - self.centres[pieces]).square())
+        return self.ranks.sum(out)
+
     def add_at_points(self, blocks: Tensor, values: Tensor, chosen: Tensor) -> Tensor:
         """Add those of fitted' diag(values) fitted, for values (n,), in place."""
         if len(self.offsets) == 0:
@@ -235,16 +244,24 @@ class CompiledPairs(PairOperator):
         work = len(self._points) * (geometry.dimension + 4)
         self._own = Threads(1) if work <= SERIAL_WORK else self._threads
         self._chunks = self._own.chunks(geometry.n_pieces, self._starts)
+        self._arriving = torch.empty((len(self._chunks), geometry.n_points), dtype=self.dtype)
+        if self.many_features:
+            self._differences = geometry.points.numpy().astype(self._kind, copy=False)
+            return
         self._differences = np.empty(0)  # the memory of those before serves again
         self._differences = np.empty(len(self._points) * geometry.dimension, dtype=self._kind)
         given = self._starts, self._points, geometry.points.numpy(), self.centres.numpy(), self._differences
         self._own.run(lambda _, *chunk: self._compiled.pair_differences(*given, *chunk), self._chunks)
-        self._arriving = torch.empty((len(self._chunks), geometry.n_points), dtype=self.dtype)
 
     @property
     def layout(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Where the pairs of each piece start, their points, and the differences."""
+        """Where the pairs of each piece start, their points, and their differences, or the points' coordinates."""
         return self._starts, self._points, self._differences
+
+    @property
+    def many_features(self) -> bool:
+        """Whether differences are computed from the points each time, and not kept."""
+        return self.geometry.own_piece and self.geometry.dimension >= self._compiled.MANY_FEATURES
 
     @property
     def shared(self) -> bool:
@@ -265,30 +282,31 @@ class CompiledPairs(PairOperator):
 
     def normal(self, pieces: Tensor, weights: Tensor | None = None) -> Tensor:
         """R' diag(weights) R u."""
-        weights = pieces[:0, 0] if weights is None else weights
-        return self._summed(self._compiled.normal_pairs, pieces, weights.numpy())
+        none = pieces.new_empty(0)
+        return self._summed(pieces, none if weights is None else weights, none, 0.0)
 
     def advance(self, pieces: Tensor, state: Tensor, relaxation: float) -> Tensor:
         """The step of w, and R'(|w| - R u) after it."""
-        return self._summed(self._compiled.advance_pairs, pieces, state.numpy(), self._kind.type(relaxation))
+        return self._summed(pieces, pieces.new_empty(0), state, relaxation)
 
-    def _summed(self, function, pieces: Tensor, *arguments) -> Tensor:  # type: ignore[no-untyped-def]
+    def _summed(self, pieces: Tensor, weights: Tensor, state: Tensor, relaxation: float) -> Tensor:
         rows = torch.empty_like(pieces)
-        given = *self.layout, pieces.numpy(), self.fitted(pieces).numpy(), *arguments, rows.numpy()
+        arrays = (part.numpy() for part in (pieces, self.fitted(pieces), weights, state))
+        given = *self.layout, *arrays, self._kind.type(relaxation), rows.numpy()
         arriving = self._arriving.numpy()
-        self._own.run(lambda number, *chunk: function(*given, arriving[number], *chunk), self._chunks)
+        self._own.run(lambda number, *chunk: self._compiled.pair_pass(*given, arriving[number], *chunk), self._chunks)
         return self._collected(rows, self._arriving.sum(0) if len(arriving) > 1 else self._arriving[0])
 
     def spread(self) -> Tensor:
         """Sums of squares of x_j - m_k, and the number of pairs."""
         out = torch.zeros(self.geometry.dimension + 1, dtype=torch.float64)
-        self._compiled.pair_spread(self._starts, self._differences, out.numpy())
+        self._compiled.pair_spread(*self.layout, out.numpy())
         return out
 
     def _row_grams(self, weights: Tensor, chosen: Tensor) -> Tensor:
         size = self.geometry.dimension + 1
         out = torch.empty((len(chosen), size, size), dtype=torch.float64)
-        given = self._starts, self._differences, weights.numpy(), chosen.numpy(), out.numpy()
+        given = *self.layout, weights.numpy(), chosen.numpy(), out.numpy()
         chunks = self._own.chunks(len(chosen))
         self._own.run(lambda _, *chunk: self._compiled.pair_grams(*given, *chunk), chunks)
         return out
@@ -306,7 +324,7 @@ class CompiledPairs(PairOperator):
 
     def invert_pairs(self, kappa: np.ndarray, own: np.ndarray, factors: np.ndarray, offsets: np.ndarray) -> None:
         """The matrices C of :mod:`bregnet.solver.preconditioner` for D = (own, kappa), one after the other."""
-        given = self._starts, self._differences, kappa, own, factors, offsets
+        given = *self.layout, kappa, own, factors, offsets
         self._own.run(lambda _, *chunk: self._compiled.invert_pairs(*given, *chunk), self._chunks)
 
     def precondition_pairs(
@@ -314,7 +332,7 @@ class CompiledPairs(PairOperator):
     ) -> Tensor:
         """Products of (D + A'A)^-1 with rows."""
         out = torch.empty_like(residual)
-        given = self._starts, self._differences, kappa, own, factors, offsets, residual.numpy(), out.numpy()
+        given = *self.layout, kappa, own, factors, offsets, residual.numpy(), out.numpy()
         self._own.run(lambda _, *chunk: self._compiled.precondition_pairs(*given, *chunk), self._chunks)
         return out
 

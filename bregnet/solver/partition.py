@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from bregnet._core.chunks import CACHE, blocks
 
 FEW_POINTS = 20_000  # up to here duplicates are found by sorting rows, and cells by k-means on all points
-CELLS_A_CLASS = 2  # below, on average, classes are too many to be cut one by one
+CELLS_A_CLASS = 2  # at least, where there are as many: one a class is too few to tell its parts apart
 
 
 class Merged(NamedTuple):
@@ -21,6 +21,10 @@ class Merged(NamedTuple):
     first: np.ndarray  # (m,), a row that is equal to each
     inverse: np.ndarray  # (n,)
     counts: np.ndarray  # (m,)
+
+    def weighted(self, weights: np.ndarray | None) -> Merged:
+        """With sums of the weights of rows (n,) in place of counts, where there are weights."""
+        return self if weights is None else self._replace(counts=np.bincount(self.inverse, weights))
 
 
 def row_blocks(X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
@@ -90,12 +94,12 @@ def class_cells(
     weights: np.ndarray,
     random_state: int | np.random.RandomState | None,
 ) -> np.ndarray:
-    """Cells by k-means inside each class, as many a class as it has a share of the points.
+    """Cells by k-means inside each class, as many a class as it has a share of the points, and two if that can be.
 
-    Plain k-means where there are not enough cells for a few in every class.
+    Plain k-means where there are fewer cells than classes.
     """
     sizes = np.bincount(classes)
-    if n_cells < CELLS_A_CLASS * len(sizes):
+    if n_cells < len(sizes):
         return kmeans_cells(points, n_cells, weights, random_state)
     seed = check_random_state(random_state)
     cells = np.empty(len(points), dtype=np.int64)
@@ -134,7 +138,7 @@ def sampled_centres(
     """
     seed = check_random_state(random_state)
     sizes = np.array([len(weights)]) if classes is None else np.bincount(classes)
-    if n_cells < CELLS_A_CLASS * len(sizes):
+    if n_cells < len(sizes):
         classes, sizes = None, np.array([len(weights)])
     found = []
     for label, share in enumerate(_shares(sizes, n_cells)):
@@ -156,10 +160,11 @@ def nearest_centre(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
 
 
 def _shares(sizes: np.ndarray, total: int) -> np.ndarray:
-    """At least one and at most its size for each, in proportion otherwise; adds up to `total`."""
-    shares = np.maximum(1, np.minimum(sizes, total * sizes // sizes.sum()))
-    while shares.sum() != total:  # a few steps: rounding is off by at most one a class
+    """At least two (one where `total` is too small) and at most its size for each, in proportion otherwise."""
+    least = np.minimum(sizes, min(CELLS_A_CLASS, total // len(sizes)))
+    shares = np.maximum(least, np.minimum(sizes, total * sizes // sizes.sum()))
+    while shares.sum() != total:  # a few steps: rounding and the least are off by at most two a class
         up = shares.sum() < total
-        wanting = np.where(shares < sizes if up else shares > 1, (total * sizes / sizes.sum() - shares), np.nan)
+        wanting = np.where(shares < sizes if up else shares > least, (total * sizes / sizes.sum() - shares), np.nan)
         shares[np.nanargmax(wanting) if up else np.nanargmin(wanting)] += 1 if up else -1
     return shares

@@ -40,12 +40,14 @@ class Standardisation:
     target_scale: float = 1.0
 
     @classmethod
-    def from_rows(cls, X: np.ndarray, y: np.ndarray | None = None) -> Standardisation:
-        """Means and standard deviations."""
-        centre, scale = _spread("X", X)
+    def from_rows(
+        cls, X: np.ndarray, y: np.ndarray | None = None, weights: np.ndarray | None = None
+    ) -> Standardisation:
+        """Means and standard deviations, of rows that count by weights if these are given."""
+        centre, scale = _spread("X", X, weights)
         if y is None:
             return cls(centre, scale)
-        target_centre, target_scale = _spread("y", y[:, None])
+        target_centre, target_scale = _spread("y", y[:, None], weights)
         return cls(centre, scale, float(target_centre[0]), float(target_scale[0]) or 1.0)
 
     @property
@@ -81,15 +83,19 @@ class Standardisation:
         return slopes, intercepts
 
 
-def _spread(name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _spread(name: str, values: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each column, without overflow; 0 where a column varies by rounding only."""
-    n = len(values)
+    n = len(values) if weights is None else weights.sum()
+
+    def total(part: slice, rows: np.ndarray) -> np.ndarray:
+        return rows.sum(0) if weights is None else weights[part] @ rows
+
     with np.errstate(over="ignore", invalid="ignore"):
-        centre = sum(rows.sum(0) for _, rows in row_blocks(values)) / n
+        centre = np.asarray(sum(total(part, rows) for part, rows in row_blocks(values)) / n)
         sizes = [(np.abs(rows - centre).max(0), np.abs(rows).max(0)) for _, rows in row_blocks(values)]
         largest, height = np.max(sizes, axis=0)
         unit = np.where(largest > 0, largest, 1.0)
-        squares = sum(np.square((rows - centre) / unit).sum(0) for _, rows in row_blocks(values))
+        squares = sum(total(part, np.square((rows - centre) / unit)) for part, rows in row_blocks(values))
         scale = unit * np.sqrt(squares / n)
     if not (np.isfinite(centre).all() and np.isfinite(scale).all()):
         raise ValueError(f"{name} must have finite means and deviations, got values up to {height.max():.3g}")

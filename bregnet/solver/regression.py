@@ -79,9 +79,19 @@ class LeastSquares(Problem):
         return (self.geometry.weights * values).sum(-1, keepdim=True) / self._total
 
     def primal(self, pieces: Tensor) -> tuple[float, Tensor]:
-        """Value of the max-affine functions with their constant refitted and each scaled for the best."""
-        pieces = self.feasible(pieces)
-        return self.improved(pieces, torch.stack([self.geometry.largest_anyhow(u)[0] for u in pieces]))
+        """Value of the max-affine functions with their constant refitted and each scaled for the best.
+
+        Pieces that are the largest at no point change no fitted value, but may cost a penalty: in their place the
+        improved pieces, which are returned with it, repeat one of the others.
+        """
+        largest, reduced = [], []
+        for u in self.feasible(pieces):
+            values, index = self.geometry.largest_anyhow(u)
+            unused = torch.ones_like(u[:, :1], dtype=torch.bool)
+            unused[index] = False
+            largest.append(values)
+            reduced.append(torch.where(unused, u[index[0]], u))
+        return self.improved(torch.stack(reduced), torch.stack(largest))
 
     def relaxed_value(self, fitted: Tensor, slopes: Tensor) -> float:
         """The value of fitted values (Q, n) and slopes (Q, K, d) that need not belong to convex functions."""

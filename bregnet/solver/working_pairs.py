@@ -46,9 +46,12 @@ IMBALANCE = (
 )
 # SML2010 (3000 x 24) from 1014 to 488 iterations
 BALANCED_FROM, BALANCED_GAP = 20, 0.03  # iterations and gap between which the two can be told apart
+AVERAGED_GAP = 2.5  # in tolerances: the mean of the iterates since the last check may have half the gap of the last
 VIOLATION = 0.05  # in tolerances, of the root of the objective: pairs that are violated by more join
-FIRST_CHECKS, CHECK_GROWTH = 5, 1.2  # iterations between scans; pairs are found early and change little later
-REPAIRED_GAP = 3.0  # in tolerances: a repair gains a factor of 1.5 to 3, so it is not tried farther away
+# Iterations between scans, and the least and largest growth of that number: pairs are found early and change little
+# later. With 5, 1.2, 1.2 DC takes as many iterations and a fifth more time; with 8 two features may take twice as many.
+FIRST_CHECKS, CHECK_GROWTH = 5, (1.1, 1.25)
+REPAIRED_GAP = 3.0  # in tolerances, for one set: a repair gains a factor of 1.5 to 3 there, and nothing for two
 CLOSED_GAP = 20.0  # in tolerances: closing the masses of two sets along short paths gains a factor of 2 or 3
 # of conjugate gradients in block 1: least and most steps, and the reduction of the residual's energy at which they end;
 # two steps nearly always do for one piece set, and a reduction to 0.01 takes DC up to three times the iterations
@@ -136,6 +139,8 @@ class WorkingPairs(Iteration):
             self.state = state = self._carried_over(start.to(self.operator.dtype))
             self.operator.choose(state.keys)
         self._preconditioner: Any = None
+        self._distance = math.inf  # the gap in tolerances at the last check
+        self._restart_sums()
         self._stale = torch.zeros_like(state.pieces[0, :, 0], dtype=torch.bool)  # pieces whose pairs have changed
         with self.session():
             self._rescale(options.rho or self._rho(state.unit))
@@ -243,6 +248,7 @@ class WorkingPairs(Iteration):
             [self._preconditioner.arrays(mode) for mode in range(self.problem.n_sets)],
             tuple(part.numpy() for part in (state.slacks, state.slopes, state.pieces, state.heights)),
             self._moments.numpy(),
+            tuple(part.numpy() for part in self._sums),
             n_steps,
         )
         self.n_iter += n_steps
@@ -261,6 +267,8 @@ class WorkingPairs(Iteration):
         state.pieces += _modes(changes) / len(modes)
         self._moments = self._advanced(relaxation)
         state.slopes.add_(state.pieces[..., 1:] - clipped, alpha=relaxation)
+        self._sums[0].add_(torch.cat([state.pieces[..., :1], clipped], dim=-1))
+        self._sums[1].add_(state.slacks.clamp_min(0))
         self.n_iter += 1
 
     def _change(self, mode: int, residual: Tensor) -> Tensor:
@@ -303,32 +311,61 @@ class WorkingPairs(Iteration):
         state.rho, state.kappa = rho, kappa
         self._prepare(anew=True)
 
+    def _restart_sums(self) -> None:
+        """Begin with the sums of iterates from a check on: of pieces, with the penalty's slopes, and of max(w, 0)."""
+        self._sums = torch.zeros_like(self.state.pieces), torch.zeros_like(self.state.slacks)
+        self._summed_from = self.n_iter
+
     def next_check(self) -> int:
-        """Scans are frequent at first, when pairs are missing."""
-        return max(self.n_iter + FIRST_CHECKS, math.ceil(CHECK_GROWTH * self.n_iter))
+        """Scans are frequent at first, when pairs are missing, and when the end is near.
+
+        The gap falls about with the square of the number of iterations.
+        """
+        growth = min(max(math.sqrt(self._distance), CHECK_GROWTH[0]), CHECK_GROWTH[1])
+        return max(self.n_iter + FIRST_CHECKS, math.ceil(growth * self.n_iter))
 
     def certify(self, best: Certified) -> Certified:
         """Scan all pieces and points, value the function, bound, and exchange pairs."""
         tol, problem = self.options.tol, self.problem
         # the penalty's slopes, not those of block 1, are bounded: their function is nearer to the optimum
-        values, slopes = self.state.pieces[..., :1], self._clipped_slopes()
-        lifted = torch.stack([self.operator.lifted(u) for u in torch.cat([values, slopes], dim=-1)])
+        slopes = self._clipped_slopes()
         level = VIOLATION * tol * math.sqrt(best.objective)  # violations of a residual's size are what matters
+        objective, pieces, violated = self._scanned(torch.cat([self.state.pieces[..., :1], slopes], dim=-1), level)
+        if not math.isfinite(objective):
+            return Certified(math.nan, pieces, math.nan)
+        # while the objective still falls by more than the tolerance, no bound can come close enough
+        settled = best.objective - objective <= tol * abs(objective) and self.n_iter >= self.options.tight_from
+        bound = max(best.bound, self._bound(min(objective, best.objective) if settled else None))
+        if settled and 1 < self._far(min(objective, best.objective), bound) <= AVERAGED_GAP:
+            mean = self._sums[0] / (self.n_iter - self._summed_from)
+            averaged, its_pieces, _ = self._scanned(mean, math.inf)
+            objective, pieces = min((objective, pieces), (averaged, its_pieces), key=lambda found: found[0])
+            bound = max(bound, self._averaged_bound(mean))
+        if self._far(min(objective, best.objective), bound) <= 1:
+            objective, pieces = problem.primal(pieces)  # the scan may be in single precision
+        self._distance = self._far(min(objective, best.objective), bound)
+        if self._distance > 1:
+            self._exchange(violated)
+            self._choose_steps(self._imbalance(min(objective, best.objective), bound, slopes))
+        self._restart_sums()
+        return Certified(objective, pieces, bound)
+
+    def _scanned(self, pieces: Tensor, level: float) -> tuple[float, Tensor, Tensor]:
+        """The value of functions, (value, slope) pieces (Q, K, d + 1), their improved pieces, and violated pairs."""
+        lifted = torch.stack([self.operator.lifted(u) for u in pieces])
         scans = [self.operator.scan(u, level) for u in lifted]
         largest = torch.stack([found.largest for found in scans])
         if not torch.isfinite(largest).all():
-            return Certified(math.nan, lifted, math.nan)
-        objective, pieces = problem.improved(lifted, largest)
-        objective = problem.ranks.agreed(objective)[0]  # what follows depends on it, and is a matter of all ranks
-        # while the objective still falls by more than the tolerance, no bound can come close enough
-        settled = best.objective - objective <= tol * abs(objective) and self.n_iter >= self.options.tight_from
-        bound = self._bound(min(objective, best.objective) if settled else None)
-        if self._far(min(objective, best.objective), max(bound, best.bound)) <= 1:
-            objective, pieces = problem.primal(pieces)  # the scan may be in single precision
-        if self._far(min(objective, best.objective), max(bound, best.bound)) > 1:
-            self._exchange(torch.unique(torch.cat([found.violated for found in scans])))
-            self._choose_steps(self._imbalance(min(objective, best.objective), max(bound, best.bound), slopes))
-        return Certified(objective, pieces, bound)
+            return math.nan, lifted, self.state.keys[:0]
+        objective, improved = self.problem.improved(lifted, largest)
+        violated = torch.unique(torch.cat([found.violated for found in scans]))
+        return self.problem.ranks.agreed(objective)[0], improved, violated  # what follows is a matter of all ranks
+
+    def _averaged_bound(self, pieces: Tensor) -> float:
+        """The bound from the mean of the iterates since the last check."""
+        multipliers = self.state.rho / (self.n_iter - self._summed_from) * self._sums[1].double()
+        fitted = torch.stack([self.operator.fitted(u) for u in pieces]).double()
+        return self._value(DualPoint(multipliers, self.problem.theta(fitted)), tight=True)
 
     def _imbalance(self, objective: float, bound: float, slopes: Tensor) -> float:
         """How much more primal than dual infeasibility costs; 1 where it is not known.
@@ -356,7 +393,7 @@ class WorkingPairs(Iteration):
             return bound
         if problem.n_sets > 1 and self._far(objective, bound) <= CLOSED_GAP:
             bound = max(bound, self._value(point, tight=True))
-        if self._far(objective, bound) <= REPAIRED_GAP:
+        if problem.n_sets == 1 and self._far(objective, bound) <= REPAIRED_GAP:
             nu = state.rho * state.kappa * (state.slopes - self._clipped_slopes()).double()
             flexibility = mass / float(problem.geometry.weights.sum()) * problem.geometry.weights
             bound = max(bound, self._value(repair(operator, problem.signs, point, nu, flexibility), tight=True))
@@ -420,13 +457,18 @@ class WorkingPairs(Iteration):
         parts = {field.name: getattr(self.state, field.name) for field in fields(PairState)}
         tensors = {name: part for name, part in parts.items() if isinstance(part, Tensor)}
         values = {name: part for name, part in parts.items() if name not in tensors}
-        return values, {**tensors, **self._preconditioner.snapshot(), "moments": self._moments}
+        values["summed_from"] = self._summed_from
+        sums = dict(zip(("sum_of_pieces", "sum_of_slacks"), self._sums, strict=True))
+        return values, {**tensors, **self._preconditioner.snapshot(), **sums, "moments": self._moments}
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on from a snapshot."""
         device = self.state.keys.device
         there: dict[str, Any] = {name: part.to(device, copy=True) for name, part in tensors.items()}
         inverse, moments = there.pop("inverse", None), there.pop("moments")
+        self._sums = there.pop("sum_of_pieces"), there.pop("sum_of_slacks")
+        values = dict(values)
+        self._summed_from = values.pop("summed_from")
         self.state = PairState(**values, **there)
         self.operator.choose(self.state.keys)
         self._prepare(anew=True)

@@ -23,7 +23,7 @@ NOT_OF_LEARNERS = ("check_sample_weight_equivalence_on_dense_data", "check_clust
 def conventions():
     """Checks of scikit-learn, without the one that mini-batches of repeated rows are those of weighted ones."""
     full, batches = (BregmanKMeans(), BregmanKMeans(1)), BregmanKMeans(3, batch_size=20, max_iter=9)
-    learner = PBDL(n_pieces=1, tol=0.5)
+    learner = PBDL(tol=0.5)
     for estimator, each in estimator_checks_generator(BregmanKMeans(3, divergence=learner)):
         if each.func.__name__ not in NOT_OF_LEARNERS:
             yield estimator, each

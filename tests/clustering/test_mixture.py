@@ -29,7 +29,7 @@ from tests.clustering.test_centres import GENERATORS, every_generator, moved, ro
 from tests.clustering.test_kmeans import sparse_histograms
 
 
-@parametrize_with_checks([BregmanMixture(), BregmanMixture(3), BregmanMixture(3, divergence=PBDL(n_pieces=1, tol=0.5))])
+@parametrize_with_checks([BregmanMixture(), BregmanMixture(3), BregmanMixture(3, divergence=PBDL(tol=0.5))])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)

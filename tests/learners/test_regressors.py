@@ -11,7 +11,7 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, RidgeCV
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
@@ -103,7 +103,7 @@ def test_a_large_penalty_leaves_the_mean(kind):
 def test_affine_data_gives_one_effective_piece():
     X, _ = paraboloid(n=100, d=3)
     y = X @ [1.0, -2.0, 0.5] + 3
-    model = ConvexRegressor(alpha=1e-4, tol=1e-5).fit(X, y)
+    model = ConvexRegressor(alpha=1e-4, tol=1e-5, max_iter=20_000).fit(X, y)
     # inside the hull of the data; outside, pieces that are nowhere active there may take over
     rng = np.random.default_rng(1)
     inside = np.stack([rng.dirichlet(np.ones(8)) @ X[rng.choice(100, 8)] for _ in range(300)])
@@ -450,3 +450,41 @@ def test_input_is_left_alone():
     np.testing.assert_array_equal(y, before[1])
     assert torch.equal(torch.get_rng_state(), torch_state)
     np.testing.assert_array_equal(np.random.mtrand._rand.get_state()[1], state)
+
+
+@pytest.mark.parametrize(("estimator", "share"), [(ConvexRegressor, 1.0), (DCRegressor, 0.5)])
+def test_alpha_follows_the_numbers_of_rows_and_features(estimator, share):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((80, 3)), rng.standard_normal(80)
+    X[:, 2] = 7.0  # says nothing
+    expected = share * np.sqrt(np.log(3) / 80)
+    model = estimator().fit(X, y)
+    assert model.alpha_ == pytest.approx(expected)
+    given = estimator(expected).fit(X, y)
+    assert given.alpha_ == pytest.approx(expected)
+    np.testing.assert_allclose(model.predict(X), given.predict(X), atol=1e-6)
+    raw = estimator(standardize=False).fit(1e3 * X, 1e-2 * y)  # "auto" is for unit variances all the same
+    np.testing.assert_allclose(100 * raw.predict(1e3 * X), model.predict(X), atol=1e-3)
+
+
+def test_defaults_are_as_good_as_ridge_on_noisy_data():
+    X, y = load_diabetes(return_X_y=True)
+    ridge = RidgeCV(np.logspace(-3, 3, 13)).fit(X[::2], y[::2]).score(X[1::2], y[1::2])
+    for model in (ConvexRegressor(), DCRegressor()):
+        assert model.fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > ridge - 0.05
+
+
+@pytest.mark.parametrize("estimator", [ConvexRegressor, DCRegressor])
+def test_weights_of_rows_are_copies_of_them(estimator):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 2)), rng.standard_normal(40)
+    X = np.vstack([X, X[:5]])
+    y = np.r_[y, rng.standard_normal(5)]
+    weights = rng.integers(0, 4, 45)
+    rows = np.repeat(np.arange(45), weights)
+    weighted, copied = estimator().fit(X, y, sample_weight=weights), estimator().fit(X[rows], y[rows])
+    assert weighted.alpha_ == pytest.approx(copied.alpha_)
+    assert weighted.result_.objective == pytest.approx(copied.result_.objective, rel=1e-3)
+    np.testing.assert_allclose(weighted.predict(X), copied.predict(X), atol=0.02)
+    with pytest.raises(ValueError, match=r"sample_weight must have shape \(45,\), got \(3,\)"):
+        estimator().fit(X, y, sample_weight=[1, 2, 3])

@@ -215,7 +215,7 @@ def test_cross_validation_scores_held_out_rows_as_the_ranker_does(tied):
     _, X, y = tied
     rows, folds = X.to_numpy(copy=True), KFold(2, shuffle=True, random_state=0)
     options = {"n_pieces": 6, "random_state": 0, "tol": 0.3}
-    search = PBDLCV([0.02], cv=folds, refinements=0, temperatures=[0.0], scoring="map", early_stopping=False, **options)
+    search = PBDLCV([0.02], cv=folds, temperatures=[0.0], companion=None, gallery="train", **options)
     search.fit(rows, y)
     for fold, (train, test) in enumerate(folds.split(rows)):
         learner = PBDL(0.02, temperature=0.0, **options).fit(rows[train], y[train])

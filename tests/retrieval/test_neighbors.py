@@ -34,7 +34,7 @@ BRUTE = {"metric": "sqeuclidean", "algorithm": "brute"}
     [
         BregmanNearestNeighbors(),
         BregmanKNeighborsClassifier(),
-        BregmanKNeighborsClassifier(PBDL(n_pieces=1, tol=0.5), weights="distance", side="left"),
+        BregmanKNeighborsClassifier(PBDL(tol=0.5), weights="distance", side="left"),
         BregmanKNeighborsRegressor(),
         BregmanKNeighborsRegressor(weights="distance"),
     ]
@@ -372,7 +372,7 @@ def test_learners_without_a_divergence_are_refused(estimator):
         (pipeline, "a Pipeline: its divergence would be for other features"),
         (GridSearchCV(pipeline, {"learn__alpha": [1.0]}), "GridSearchCV of a Pipeline: its divergence"),
         (StandardScaler(), "StandardScaler"),
-        (GridSearchCV(PBDL(n_pieces=1, tol=0.5), {"alpha": [1.0]}, refit=False, cv=2), "GridSearchCV"),
+        (GridSearchCV(PBDL(tol=0.5), {"alpha": [1.0]}, refit=False, cv=2), "GridSearchCV"),
         (GridSearchCV(KNeighborsClassifier(), {"n_neighbors": [1]}), "GridSearchCV"),
     ):
         with pytest.raises(TypeError, match=f"{accepted}.* got {found}"):
@@ -388,7 +388,7 @@ def test_a_learner_of_classes_is_refused_for_other_targets():
         for learner, name in ((PBDL(), "PBDL"), (search, "GridSearchCV")):
             with pytest.raises(ValueError, match=message.format(name)):
                 estimator(learner).fit(X[:60], y[:60])
-    learner = PBDL(n_pieces=1, tol=0.5)
+    learner = PBDL(tol=0.5)
     with pytest.raises(ValueError, match="alpha must be positive"):  # another error stays as it is
         BregmanKNeighborsRegressor(clone(learner).set_params(alpha=-1.0)).fit(X[:60], np.arange(60) % 3)
     first = learner.fit(X[:60], y[:60] > 100)

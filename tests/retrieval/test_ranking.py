@@ -26,7 +26,7 @@ from tests.support.search_at_random import points as positive_points
 SIDES = pytest.mark.parametrize("side", ["right", "left"])
 
 
-@parametrize_with_checks([BregmanRanker(), BregmanRanker(PBDL(n_pieces=1, tol=0.5), side="left")])
+@parametrize_with_checks([BregmanRanker(), BregmanRanker(PBDL(tol=0.5), side="left")])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)

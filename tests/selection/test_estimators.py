@@ -29,9 +29,10 @@ from bregnet import (
 )
 from bregnet.learners.base import Monitor
 from bregnet.metrics import mean_average_precision, retrieval_auc
-from bregnet.selection.folds import Plan, ScoreMonitor, Split, Track, _joined, scored_fits
+from bregnet.retrieval.evaluation import retrieval_scores
+from bregnet.selection.folds import Plan, ScoreMonitor, Split, Track, Variant, _joined, scored_fits
 from bregnet.selection.members import Member, drawn
-from bregnet.selection.search import Row, best_row, between, rows_of
+from bregnet.selection.search import Row, best_row, between, judged, rows_of
 from tests.support.selecting import some_slow
 
 FOLDS = KFold(3, shuffle=True, random_state=0)
@@ -50,21 +51,22 @@ def wave(n=80, noise=0.1, seed=0):
 
 
 def plan_of(score=lambda function, split: 0.0, temperatures=(0.0,), early_stopping=True, **options):
-    return Plan(ConvexRegressor(), np.zeros((2, 1)), np.zeros(2), score, temperatures, early_stopping, **options)
+    variants = tuple(map(Variant, temperatures))
+    return Plan(ConvexRegressor(), np.zeros((2, 1)), np.zeros(2), score, variants, early_stopping, **options)
 
 
 NO_SPLIT = Split(np.arange(1), np.arange(1))
 
 
 def row(alpha, scores, temperature=0.0, n_iter=25):
-    return Row(alpha, temperature, n_iter, np.array(scores), 0.0, 0.0)
+    return Row(alpha, Variant(temperature), n_iter, np.array(scores), 0.0, 0.0)
 
 
 @parametrize_with_checks(
     [
         ConvexRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50),
         DCRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50, n_estimators=2, max_features=0.7),
-        PBDLCV([0.1, 0.01], cv=2, refinements=0),
+        PBDLCV([0.1, 0.01], cv=2, companion_weight=1.0, n_neighbors=3),
     ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few iterations are enough here
@@ -176,7 +178,12 @@ def test_path_is_as_good_as_cold_fits_within_their_gaps():
     split = Split(np.arange(len(X)), np.arange(0))
     at = iter(alphas)
     plan = Plan(
-        ConvexRegressor(), X, y, lambda function, _: standard_objective(function, X, y, next(at)), (0.0,), False
+        ConvexRegressor(),
+        X,
+        y,
+        lambda function, _: standard_objective(function, X, y, next(at)),
+        (Variant(0.0),),
+        False,
     )
     for alpha, track in zip(alphas, scored_fits(plan, split, alphas), strict=True):
         cold = ConvexRegressor(alpha).fit(X, y).result_
@@ -205,24 +212,37 @@ def test_chosen_alpha_is_that_of_a_plain_loop(search, estimator, data):
     assert model.best_estimator_.alpha == model.alpha_
 
 
+@pytest.mark.parametrize("gallery", ["unseen", "train"])
 @pytest.mark.parametrize("scoring", ["accuracy", "map", "auc"])
-def test_divergences_are_scored_as_by_hand(scoring):
+def test_divergences_are_scored_as_by_hand(scoring, gallery):
     X, y = load_wine(return_X_y=True)
     folds = StratifiedKFold(2, shuffle=True, random_state=0)
-    options = {"n_pieces": 8, "random_state": 0, "tol": 0.1}
+    options = {"n_pieces": 8, "random_state": 0}
     search = PBDLCV(
-        [0.1, 0.01], cv=folds, refinements=0, temperatures=[0.3], scoring=scoring, early_stopping=False, **options
+        [0.1, 0.01],
+        cv=folds,
+        temperatures=[0.3],
+        scoring=scoring,
+        companion=None,
+        n_neighbors=5,
+        gallery=gallery,
+        **options,
     ).fit(X, y)
     scores = []
     for train, test in folds.split(X, y):
         learner = PBDL(0.1, temperature=0.3, **options).fit(X[train], y[train])  # the path starts with it
-        D = learner.divergence_.pairwise(X[test], X[train])
-        if scoring == "accuracy":
-            neighbours = KNeighborsClassifier(5, metric="precomputed").fit(np.zeros((len(train),) * 2), y[train])
-            scores.append(neighbours.score(D, y[test]))
-        else:
-            metric = mean_average_precision if scoring == "map" else retrieval_auc
-            scores.append(metric(D, y[test][:, None] == y[train]))
+        items = train if gallery == "train" else test
+        queries = [(row, items[items != row]) for row in test]  # a row does not find itself
+        found = []
+        for row, others in queries:
+            D = learner.divergence_.pairwise(X[[row]], X[others])
+            if scoring == "accuracy":
+                neighbours = KNeighborsClassifier(5, metric="precomputed").fit(np.zeros((len(others),) * 2), y[others])
+                found.append(neighbours.score(D, y[[row]]))
+            else:
+                metric = mean_average_precision if scoring == "map" else retrieval_auc
+                found.append(metric(D, y[[row], None] == y[others]))
+        scores.append(np.mean(found))
     assert search.cv_results_["param_alpha"].tolist() == [0.1, 0.01]
     found = [search.cv_results_[f"split{fold}_test_score"][0] for fold in range(2)]
     assert found == pytest.approx(scores)
@@ -588,10 +608,144 @@ def test_bad_parameters(options, error, message):
         ({"scoring": "precision"}, "scoring must be one of 'map', 'accuracy', 'auc', got 'precision'"),
         ({"n_neighbors": 0}, "n_neighbors must be at least 1, got 0"),
         ({"cv": [(np.arange(50), np.arange(50, 150))]}, "cv must leave at least 2 classes in the training part"),
-        ({"cv": KFold(3)}, "cv must leave a class of the test part in the training part, got none in fold 0"),
+        ({"cv": KFold(3)}, "cv must leave 2 classes, and 2 rows of one, in the test part, got 1 of up to 50 in fold 0"),
+        ({"cv": KFold(3), "gallery": "train"}, "cv must leave a class of the test part in the training part, got none"),
+        ({"gallery": "all"}, "gallery must be one of 'unseen', 'train', got 'all'"),
     ],
 )
 def test_bad_parameters_of_divergences(options, message):
     X, y = load_iris(return_X_y=True)
     with pytest.raises(ValueError, match=message):
         PBDLCV(**{"alphas": [0.1], "cv": 2, **options}).fit(X, y)
+
+
+@pytest.mark.parametrize("search", [ConvexRegressorCV([0.1, 0.01]), DCRegressorCV([0.1, 0.01])])
+def test_weights_of_rows_are_copies_of_them(search):
+    X, y = paraboloid(45)
+    weights = np.random.default_rng(1).integers(0, 3, len(X))
+    rows = np.repeat(np.arange(len(X)), weights)
+    folds = [(np.arange(15, 45), np.arange(15)), (np.arange(30), np.arange(30, 45))]
+    copies = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in folds]
+    weighted = clone(search).set_params(cv=folds).fit(X, y, sample_weight=weights)
+    copied = clone(search).set_params(cv=copies).fit(X[rows], y[rows])
+    for name in ("mean_test_score", "std_test_score"):
+        np.testing.assert_allclose(weighted.cv_results_[name], copied.cv_results_[name], atol=1e-4)
+    np.testing.assert_allclose(weighted.predict(X), copied.predict(X), atol=1e-3)
+
+
+def test_weights_count_in_scores_of_retrieval():
+    X, y = overlapping(60)
+    weights = np.random.default_rng(0).integers(0, 3, 60).astype(float)
+    folds = list(StratifiedKFold(2).split(X, y))
+    options = {"temperatures": [0.2], "companion": None, "n_pieces": None, "tol": 0.01}
+    search = PBDLCV([0.03], cv=folds, **options).fit(X, y, sample_weight=weights)
+    for number, (train, test) in enumerate(folds):
+        learner = PBDL(0.03, temperature=0.2, n_pieces=None, tol=0.01)
+        learner.fit(X[train], y[train], sample_weight=weights[train])
+        each = retrieval_scores(learner.divergence_, X[test], y[test])["map"]
+        expected = np.average(each, weights=weights[test])
+        assert search.cv_results_[f"split{number}_test_score"][0] == pytest.approx(expected)
+
+
+# what divergences are scored with
+
+
+def overlapping(n=150, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 3
+    return rng.standard_normal((n, 4)) + np.eye(3, 4)[y] * 1.5, y
+
+
+def test_variants_are_scored_as_fits_with_their_parameters():
+    X, y = overlapping()
+    folds = StratifiedKFold(2, shuffle=True, random_state=0)
+    options = {"n_pieces": 9, "random_state": 0}
+    search = PBDLCV([0.03], cv=folds, temperatures=[0.0, 0.3], companion_weight=[0.5, 20.0], scoring="map", **options)
+    results = search.fit(X, y).cv_results_
+    assert len(results["params"]) == 2 * (1 + 2 * 2)
+    for number, params in enumerate(results["params"]):
+        given = {name: value for name, value in params.items() if name != "n_neighbors"}
+        for fold, (train, test) in enumerate(folds.split(X, y)):
+            score = PBDL(**given, **options).fit(X[train], y[train]).score(X[test], y[test])
+            assert results[f"split{fold}_test_score"][number] == pytest.approx(score, abs=1e-9)
+    assert search.best_params_ == results["params"][search.best_index_]
+    assert search.companion_ == search.best_params_["companion"]
+    assert search.n_neighbors_ is None
+
+
+def test_with_a_large_weight_neighbors_are_those_of_the_companion():
+    X, y = overlapping()
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    search = PBDLCV(
+        [0.03],
+        cv=folds,
+        scoring="accuracy",
+        gallery="train",
+        n_neighbors=[1, 5, 9],
+        companion="euclid",
+        companion_weight=1e6,
+        temperatures=[0.3],
+        random_state=0,
+    ).fit(X, y)
+    for number, k in enumerate((1, 5, 9)):
+        for fold, (train, test) in enumerate(folds.split(X, y)):
+            scale = X[train].std(0)
+            euclid = KNeighborsClassifier(k).fit(X[train] / scale, y[train])
+            score = search.cv_results_[f"split{fold}_test_score"][number]
+            assert score == pytest.approx(
+                euclid.score(X[test] / scale, y[test]), abs=0.021
+            )  # one row, at a tie of votes
+
+
+def test_classifiers_take_up_what_was_chosen():
+    X, y = overlapping()
+    search = PBDLCV([0.03], cv=2, scoring="accuracy", n_neighbors=[7, 9], companion=None, random_state=0)
+    model = BregmanKNeighborsClassifier(search).fit(X, y)
+    assert model.learner_.n_neighbors_ in (7, 9)
+    assert model.kneighbors(X[:2])[1].shape == (2, model.learner_.n_neighbors_)
+    assert BregmanKNeighborsClassifier(search, 4).fit(X, y).kneighbors(X[:2])[1].shape == (2, 4)
+    assert BregmanKNeighborsClassifier().fit(X, y).kneighbors(X[:2])[1].shape == (2, 5)
+
+
+def test_other_parameters_are_axes_of_the_grid(tmp_path):
+    X, y = overlapping(60)
+    grid = {"n_pieces": [6, 20], "strictness": [0.0, 1.0]}
+    model = PBDLCV([0.1, 0.01], cv=2, companion=None, temperatures=[0.2], grid=grid, random_state=0).fit(X, y)
+    assert model.n_fits_ == 2 * 2 * 4
+    assert len(model.cv_results_["params"]) == 8
+    assert model.best_estimator_.n_pieces == model.best_params_["n_pieces"] in (6, 20)
+    alone = PBDLCV([0.1, 0.01], cv=2, companion=None, temperatures=[0.2], n_pieces=20, strictness=1.0, random_state=0)
+    expected = alone.fit(X, y).cv_results_["mean_test_score"]
+    at = (model.cv_results_["param_n_pieces"] == 20) & (model.cv_results_["param_strictness"] == 1.0)
+    np.testing.assert_allclose(model.cv_results_["mean_test_score"][at], expected)
+    save(model, tmp_path / "model")
+    assert load(tmp_path / "model").best_params_ == model.best_params_
+    with pytest.raises(ValueError, match="grid must be a dict of parameters out of"):
+        PBDLCV(grid={"alpha": [0.1]}).fit(X, y)
+
+
+def test_a_cell_is_judged_with_its_neighbors():
+    def cell(alpha, n_neighbors, score):
+        return Row(alpha, Variant(0.2, None, 1.0, n_neighbors), 25, np.array([score]), 0.0, 0.0)
+
+    scores = {
+        (1.0, 1): 0.1,
+        (1.0, 3): 0.1,
+        (0.1, 1): 0.9,
+        (0.1, 3): 0.1,
+        (0.01, 1): 0.6,
+        (0.01, 3): 0.7,
+        (0.001, 1): 0.6,
+    }
+    rows = judged([cell(alpha, k, score) for (alpha, k), score in scores.items()])
+    found = {(row.alpha, row.variant.n_neighbors): row.judged for row in rows}
+    assert found[1.0, 3] == pytest.approx(np.mean([0.1, 0.1, 0.9, 0.1]))
+    assert found[0.01, 3] == pytest.approx(np.mean([0.9, 0.1, 0.6, 0.7, 0.6]))
+    assert best_row(rows, False).alpha == 0.001  # 0.6, 0.6, 0.7: better than any that is near the failures
+
+
+def test_divergences_are_not_chosen_by_what_they_remember():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((80, 6)), np.arange(80) % 2  # nothing to learn
+    options = {"alphas": [0.001], "cv": 2, "temperatures": [0.0], "companion": None, "random_state": 0}
+    assert PBDLCV(**options).fit(X, y).best_score_ < 0.6

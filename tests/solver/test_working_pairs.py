@@ -152,10 +152,10 @@ def test_preconditioners_follow_the_pairs():
 
 @pytest.mark.parametrize("dc", [False, True])
 def test_both_preconditioners_are_inverses_of_the_same_blocks(dc):
-    problem = to_problem(random_program(41, n=(50, 50), d=(8, 8), dc=dc))
+    problem = to_problem(random_program(41, n=(50, 50), d=(16, 16), dc=dc))
     work = iterated(problem, CompiledPairs, 20)
     chosen = torch.arange(50)
-    residual = torch.randn(50, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    residual = torch.randn(50, 17, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     found = []
     for kind in (BlockPreconditioner, PairPreconditioner):
         preconditioner = kind(work.operator, problem.n_sets)
@@ -166,7 +166,7 @@ def test_both_preconditioners_are_inverses_of_the_same_blocks(dc):
 
 
 def test_few_pairs_of_many_features_are_preconditioned_by_pairs():
-    problem = to_problem(random_program(42, n=(60, 60), d=(120, 120), dc=True))
+    problem = to_problem(random_program(42, n=(60, 60), d=(250, 250), dc=True))
     work = iterated(problem, CompiledPairs, 5)
     assert isinstance(work._preconditioner, PairPreconditioner)
     steps = iterated(problem, CompiledPairs, 5, by_steps=True)

@@ -53,11 +53,11 @@ def _learners():
     same = LABELS[first] == LABELS[second]
     triplets = [(i, j, k) for i, j, k in TRIPLES if i != j and LABELS[i] == LABELS[j] and LABELS[i] != LABELS[k]]
     fits = {
-        "PBDL": PBDL(0.01, **SMALL).fit(X, LABELS),
-        "PBDL-all": PBDL(0.01, tol=0.05, max_iter=300).fit(X[:30], LABELS[:30]),
+        "PBDL": PBDL(0.01, temperature=0.0, **SMALL).fit(X, LABELS),
+        "PBDL-all": PBDL(0.01, temperature=0.0, tol=0.05, max_iter=300).fit(X[:30], LABELS[:30]),
         "PBDL-companion": PBDL(0.01, temperature=0.1, companion="within", **SMALL).fit(X, LABELS),
-        "PBDL-pairs": PBDL(0.01, **SMALL).fit_pairs(X, np.column_stack([first, second]), same),
-        "PBDL-triplets": PBDL(0.01, **SMALL).fit_triplets(X, np.array(triplets)),
+        "PBDL-pairs": PBDL(0.01, temperature=0.0, **SMALL).fit_pairs(X, np.column_stack([first, second]), same),
+        "PBDL-triplets": PBDL(0.01, temperature=0.0, **SMALL).fit_triplets(X, np.array(triplets)),
     }
     found = {f"{name} {part}": value for name, fit in fits.items() for part, value in _learned(fit).items()}
     found["PBDL score"] = fits["PBDL"].score(X, LABELS)
@@ -85,7 +85,8 @@ def _learned(model):
 
 def _selection():
     search = {"alphas": (0.1, 0.01), "cv": 2, "refinements": 1, "n_pieces": 6, "random_state": 0}
-    chosen = PBDLCV(**search).fit(X, LABELS)
+    known = {"temperatures": (0.0, 0.1, 0.3, 1.0), "companion": None, "gallery": "train", "early_stopping": True}
+    chosen = PBDLCV(**search, **known, tol=0.01).fit(X, LABELS)
     averaged = ConvexRegressorCV(ensemble=True, **search).fit(X, TARGETS)
     return {
         "PBDLCV alpha": chosen.alpha_,
@@ -113,7 +114,7 @@ def _retrieval():
     form = index.to_inner_product()
     found |= {"InnerProductForm items": form.items, "InnerProductForm queries": form.encode(QUERIES)}
     neighbours = BregmanNearestNeighbors("kl", 4).fit(X)
-    classifier = BregmanKNeighborsClassifier(PBDL(0.01, **SMALL), 5, weights="distance").fit(X, LABELS)
+    classifier = BregmanKNeighborsClassifier(PBDL(0.01, temperature=0.0, **SMALL), 5, weights="distance").fit(X, LABELS)
     regressor = BregmanKNeighborsRegressor(SHARP, 5).fit(X, TARGETS)
     ranker = BregmanRanker(SHARP).fit(X, LABELS)
     matrix = classifier.divergence_.pairwise(X, X)

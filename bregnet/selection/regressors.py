@@ -1,4 +1,4 @@
-"""Choosing alpha, and temperature with it, by cross-validation."""
+"""Regression with alpha, and temperature with it, chosen by cross-validation."""
 
 from __future__ import annotations
 
@@ -11,16 +11,11 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import get_scorer
-from sklearn.utils import Tags
 
 from bregnet._core import validation as check
-from bregnet.divergences import BregmanDivergence, Generator
-from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
+from bregnet.learners import ConvexRegressor, DCRegressor
 from bregnet.learners.base import SolverEstimator
 from bregnet.learners.regressors import FunctionRegressor
-from bregnet.learners.similarity import LearnedPairs
-from bregnet.retrieval import BregmanKNeighborsClassifier
-from bregnet.retrieval.evaluation import retrieval_scores
 from bregnet.selection.base import SearchCV
 from bregnet.selection.folds import Plan, Split, fold_function
 from bregnet.selection.members import Member, drawn, mean_function, weighted
@@ -48,19 +43,25 @@ class _PredictionScore:
     clip: bool
     X: np.ndarray
     y: np.ndarray
+    weights: np.ndarray | None
 
     def __call__(self, function: Any, split: Split) -> float:
         seen = self.y[split.train]
         model = _Predictor(function, (float(seen.min()), float(seen.max())) if self.clip else None)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # huge targets: no score, and no noise
-            score = self.scorer(model, self.X[split.test], self.y[split.test])
+            score = self.scorer(model, self.X[split.test], self.y[split.test], **self._weights(split.test))
         if not isinstance(score, Real):
             raise TypeError(f"scoring must give a number, got {score!r}")
         return float(score) if np.isfinite(score) else np.nan
 
+    def _weights(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return {} if self.weights is None else {"sample_weight": self.weights[rows]}
+
 
 class _RegressorCV(FunctionRegressor, SearchCV):
     """Search for a regressor; what it predicts may be the mean of several fits."""
+
+    _alphas = (1.0, 0.1, 0.01, 0.001, 0.0001)
 
     scoring: Any
     ensemble: bool
@@ -84,9 +85,10 @@ class _RegressorCV(FunctionRegressor, SearchCV):
     def _relative(self) -> bool:  # type: ignore[override]
         return self.scoring not in (None, "r2")
 
-    def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
+    def _score_of(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> Callable[[Any, Split], float]:
         scorer = get_scorer("r2" if self.scoring is None else self.scoring)
-        return _PredictionScore(scorer, check.boolean("clip", self.clip), X, y)
+        own = callable(self.scoring)  # whether it takes weights is not known
+        return _PredictionScore(scorer, check.boolean("clip", self.clip), X, y, None if own else weights)
 
     def _store_learned(self, plan: Plan, splits: Sequence[Split], best: Row, fits: Sequence[Any]) -> None:
         function = mean_function([fit.function_ for fit in fits])
@@ -338,151 +340,3 @@ class DCRegressorCV(_RegressorCV):
         self.device = device
         self.verbose = verbose
         self.random_state = random_state
-
-
-@dataclass(frozen=True)
-class _RetrievalScore:
-    """Scores of a learned divergence: each held-out row is a query against the training rows of its fold."""
-
-    kind: str
-    n_neighbors: int
-    X: np.ndarray
-    y: np.ndarray
-
-    def __call__(self, divergence: BregmanDivergence, split: Split) -> float:
-        items, queries = self.X[split.train], self.X[split.test]
-        labels, wanted = self.y[split.train], self.y[split.test]
-        if self.kind == "accuracy":
-            model = BregmanKNeighborsClassifier(divergence, min(self.n_neighbors, len(items)))
-            return float(model.fit(items, labels).score(queries, wanted))
-        scores = retrieval_scores(divergence, queries, wanted, (items, labels), measures=[self.kind])
-        return float(np.nanmean(scores[self.kind]))
-
-
-class PBDLCV(LearnedPairs, SearchCV):
-    """A divergence learned from labels, with alpha and temperature chosen by cross-validation.
-
-    Every held-out row is a query against the training rows of its fold. Otherwise as :class:`ConvexRegressorCV`.
-
-    Parameters
-    ----------
-    alphas : sequence of float, default=None
-        The coarse grid; None is 1, 0.1, 0.01, 0.001, 0.0001.
-    cv : int, splitter or iterable of (train, test), default=None
-        Folds; None is five with the classes in the same shares.
-    refinements : int, default=2
-        Rounds around the best after the coarse grid, at most.
-    temperatures : sequence of float, default=(0.0, 0.1, 0.3, 1.0)
-        Smoothings to choose from; they cost no fits.
-    scoring : {"map", "accuracy", "auc"}, default="map"
-        Mean average precision, accuracy of `n_neighbors` nearest neighbours, or the area under the ROC curve.
-    n_neighbors : int, default=5
-        For "accuracy".
-    early_stopping : bool, default=True
-        End fits when the score on held-out rows does not rise by 0.001 any more.
-    one_standard_error : bool, default=False
-        Take the largest alpha whose score is within a standard error of the best.
-    n_jobs : int, default=None
-        Fits at the same time.
-    n_pieces : int, "auto" or None, default="auto"
-    balanced : bool, default=True
-    strictness : float, default=0.0
-    companion : None, "within", "nca" or Generator, default=None
-    companion_weight : float, default=1.0
-    standardize : bool, default=True
-    tol : float, default=0.01
-    max_iter : int, default=5000
-    device : str or torch.device, default="auto"
-        As in :class:`PBDL`.
-    verbose : int, default=0
-        1 shows a progress bar over the fits.
-    random_state : int, RandomState or None, default=None
-        As in :class:`PBDL`.
-
-    Attributes
-    ----------
-    alpha_, temperature_, best_score_ : float
-    best_estimator_ : PBDL
-    function_ : MaxAffine
-    divergence_ : BregmanDivergence
-    threshold_ : float
-    classes_ : ndarray
-    cv_results_ : dict of arrays
-    best_index_, n_splits_, n_fits_ : int
-    feature_bounds_, result_, gap_, n_iter_
-        Those of `best_estimator_`.
-    n_features_in_ : int
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from bregnet import PBDLCV
-    >>> X, y = load_iris(return_X_y=True)
-    >>> model = PBDLCV([0.1, 0.01], cv=3, refinements=0, scoring="accuracy").fit(X, y)
-    >>> model.best_score_ > 0.9
-    True
-    >>> model.divergence_.pairwise(X[:2], X[-3:]).shape
-    (2, 3)
-    """
-
-    _searched = PBDL
-    _classes = True
-
-    def __init__(
-        self,
-        alphas: Sequence[float] | None = None,
-        *,
-        cv: Any = None,
-        refinements: int = 2,
-        temperatures: Sequence[float] = (0.0, 0.1, 0.3, 1.0),
-        scoring: str = "map",
-        n_neighbors: int = 5,
-        early_stopping: bool = True,
-        one_standard_error: bool = False,
-        n_jobs: int | None = None,
-        n_pieces: int | str | None = "auto",
-        balanced: bool = True,
-        strictness: float = 0.0,
-        companion: str | Generator | None = None,
-        companion_weight: float = 1.0,
-        standardize: bool = True,
-        tol: float = 1e-2,
-        max_iter: int = 5000,
-        device: str | torch.device = "auto",
-        verbose: int = 0,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.alphas = alphas
-        self.cv = cv
-        self.refinements = refinements
-        self.temperatures = temperatures
-        self.scoring = scoring
-        self.n_neighbors = n_neighbors
-        self.early_stopping = early_stopping
-        self.one_standard_error = one_standard_error
-        self.n_jobs = n_jobs
-        self.n_pieces = n_pieces
-        self.balanced = balanced
-        self.strictness = strictness
-        self.companion = companion
-        self.companion_weight = companion_weight
-        self.standardize = standardize
-        self.tol = tol
-        self.max_iter = max_iter
-        self.device = device
-        self.verbose = verbose
-        self.random_state = random_state
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
-
-    def _score_of(self, X: np.ndarray, y: np.ndarray) -> Callable[[Any, Split], float]:
-        kind = check.one_of("scoring", self.scoring, ("map", "accuracy", "auc"))
-        return _RetrievalScore(kind, check.integer_at_least("n_neighbors", self.n_neighbors, 1), X, y)
-
-    def _store_learned(self, plan: Plan, splits: Sequence[Split], best: Row, fits: Sequence[Any]) -> None:
-        (learner,) = fits
-        self.function_, self.divergence_ = learner.function_, learner.divergence_
-        self.threshold_, self.classes_ = learner.threshold_, learner.classes_
