@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import faiss
@@ -110,7 +111,7 @@ class Peer(NamedTuple):
     nprobe: int | None = None
 
 
-Search = Callable[[np.ndarray, int], Any]
+Search = Callable[..., Any]
 
 
 def faiss_flat(case: Case) -> tuple[Search, np.ndarray, str, float]:
@@ -134,6 +135,12 @@ def index_of(case: Case, peer: Peer) -> tuple[Search, np.ndarray, str, float]:
     return index.search, case.queries(), index.method, index.bytes_per_item
 
 
+def one_by_one(search: Search, k: int, Q: np.ndarray) -> None:
+    """Search for each query alone."""
+    for query in Q:
+        search(query[None], k)
+
+
 def serve(case: Case, peer: Peer, pipe: Any) -> None:
     """In a process of its own: build, then measure whenever the parent asks for it, and answer what was found."""
     began = time.perf_counter()
@@ -146,9 +153,9 @@ def serve(case: Case, peer: Peer, pipe: Any) -> None:
         if what == "found":
             pipe.send(np.asarray(search(Q[:N_CHECKED], k)[1]))
         elif what == "batch":
-            pipe.send(once(lambda q, k=k: search(q, k), Q))
+            pipe.send(once(partial(search, k=k), Q))
         else:
-            pipe.send(once(lambda q, k=k: [search(row[None], k) for row in q], Q[:N_SINGLE]))
+            pipe.send(once(partial(one_by_one, search, k), Q[:N_SINGLE]))
 
 
 @contextmanager

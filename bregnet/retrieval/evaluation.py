@@ -165,7 +165,8 @@ class Scan:
         about = self._totals, self._class_of, self._several, self._hits_of
         count = find_ties(values, order, *about, classes, own, *parts)
         n_items = np.full(len(classes), len(self._classes) - (len(own) > 0))
-        return TiedRanks(*(part[:count] for part in parts), n_items=n_items, n_hits=n_hits)
+        query, before, size, hits_before, hits = (part[:count] for part in parts)
+        return TiedRanks(query, before, size, hits_before, hits, n_items, n_hits)
 
     def divergences(self, points: Tensor, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Divergences of the distinct items from some queries (m, n_distinct), equal to the last bit where they tie.

@@ -243,9 +243,9 @@ class BregmanIndex:
         array([[1.],
                [0.]])
         """
-        single = np.ndim(ids) == 0  # type: ignore[arg-type]
-        points = self._collection.points_of(np.atleast_1d(np.asarray(ids)) if single else ids).cpu().numpy()
-        return points[0] if single else points
+        if isinstance(ids, int | np.integer):
+            return self.reconstruct(np.array([ids]))[0]
+        return self._collection.points_of(ids).cpu().numpy()
 
     @torch.no_grad()
     def search(self, Q: Array, k: int = 10, *, progress: bool | None = None) -> tuple[Array, Array]:
