@@ -24,7 +24,17 @@ class Others(PathFinder):
 sys.meta_path[:] = [BuiltinImporter, FrozenImporter, Others]
 """
 # what no part of the core may import
-EXTRAS = ("click", "jinja2", "markupsafe", "matplotlib", "pandas", "pyarrow", "lancedb", "pytorch_metric_learning")
+EXTRAS = (
+    "click",
+    "jinja2",
+    "markupsafe",
+    "matplotlib",
+    "pandas",
+    "pyarrow",
+    "lancedb",
+    "onnx",
+    "pytorch_metric_learning",
+)
 
 
 def without(packages, code, cwd, *arguments):
@@ -72,6 +82,11 @@ def test_the_five_lines_of_the_readme_need_no_extra(tmp_path):
             "jinja2",
             "bregnet.report('sqeuclidean', [[0.0], [1.0]], [0, 1])",
             "bregnet.report needs the package jinja2: pip install 'bregnet[report]'",
+        ),
+        (
+            "onnx",
+            "bregnet.to_onnx(bregnet.MaxAffine([[1.0]], [0.0]))",
+            "bregnet.to_onnx needs the package onnx: pip install 'bregnet[onnx]'",
         ),
     ],
 )

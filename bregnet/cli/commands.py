@@ -97,6 +97,11 @@ def demo() -> None:
     "--n-pieces", callback=options.pieces, metavar="N|auto|all", help="Affine pieces; all is one for every row."
 )
 @click.option("--temperature", type=click.FloatRange(min=0), help="Smoothing of the learned function.")
+@click.option(
+    "--feature-map",
+    type=click.Choice(["lda", "rbf", "rbf+lda"]),
+    help="Learn from discriminant coordinates, features of a Gaussian kernel, or both one after the other (pbdl).",
+)
 @click.option("--tol", type=options.POSITIVE, help="Certified gap at which the fit stops.")
 @click.option("--max-iter", type=options.COUNT, help="The largest number of iterations.")
 @click.option("--standardize/--no-standardize", default=None, help="Whether alpha is for data of unit variance.")

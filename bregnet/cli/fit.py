@@ -30,7 +30,7 @@ from bregnet.solver.checkpoints import Checkpoint
 
 def run(*, search_alpha: bool, cv: int | None, checkpoint: Path | None, resume: bool, **given: Any) -> None:
     """Fit, write the model and print the result."""
-    own = ("alpha", "n_pieces", "temperature", "tol", "max_iter", "standardize", "balanced")
+    own = ("alpha", "n_pieces", "temperature", "tol", "max_iter", "standardize", "balanced", "feature_map")
     parameters = {name: value for name in own if (value := given.pop(name)) is not None}
     if checkpoint is not None:
         parameters["checkpoint"] = Checkpoint(checkpoint, resume=resume)
@@ -99,8 +99,9 @@ def _mostly_distinct(read: Data) -> bool:
 def _unfitted(name: str, job: Any, *, verbose: int) -> Any:
     """The estimator with the given options."""
     given = dict(job.parameters)
-    if name != "pbdl" and "balanced" in given:
-        raise click.UsageError(f"--balanced is for the learner pbdl, not for {name}")
+    for each in ("balanced", "feature_map"):
+        if name != "pbdl" and each in given:
+            raise click.UsageError(f"--{each.replace('_', '-')} is for the learner pbdl, not for {name}")
     if given.get("n_pieces") == "all":
         given["n_pieces"] = None
     if job.folds is None:

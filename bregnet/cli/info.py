@@ -41,6 +41,7 @@ def _described(model: Model) -> dict[str, Any]:
         "kind": model.kind,
         "generator": repr(function),
         "features": model.n_features,
+        "feature_map": repr(fit.feature_map_) if hasattr(fit, "feature_map_") else None,
         "feature_names": model.feature_names,
         "preprocessing": None if model.table is None else described(model.table),
         "classes": None if classes is None else classes.tolist(),

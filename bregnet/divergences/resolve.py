@@ -11,10 +11,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags
 
 from bregnet._core import validation as check
-from bregnet.divergences.bregman_divergence import NAMED, BregmanDivergence, divergence
+from bregnet.divergences.bregman_divergence import NAMED, BregmanDivergence, advice, divergence
 from bregnet.divergences.generators import Generator
+from bregnet.divergences.mapped import before_map
+from bregnet.divergences.maps import point_map
 
-LEARNERS = "a learner with a divergence_ once it is fitted, such as PBDL(), or a search such as GridSearchCV over one"
+LEARNERS = "a learner with a divergence_ once it is fitted, such as PBDL(), or a search or a pipeline that ends in one"
 
 
 def divergence_of(given: Any, name: str = "divergence") -> BregmanDivergence:
@@ -24,7 +26,8 @@ def divergence_of(given: Any, name: str = "divergence") -> BregmanDivergence:
     ----------
     given : object
         A BregmanDivergence; its generator; its name as in :func:`bregnet.divergence`; a fitted estimator with a
-        `divergence_`, or a fitted search whose `best_estimator_` has one; what has a `divergence` and is no estimator,
+        `divergence_`, or a fitted search whose `best_estimator_` has one; a fitted pipeline that ends in one of these,
+        for points before its first step; what has a `divergence` and is no estimator,
         such as a :class:`bregnet.BregmanIndex`; a :class:`bregnet.nn.LearnableMaxAffine`, with the parameters that it
         has now.
     name : str, default="divergence"
@@ -45,12 +48,17 @@ def divergence_of(given: Any, name: str = "divergence") -> BregmanDivergence:
     True
     """
     if isinstance(given, str) and given not in NAMED:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, NAMED))} where it is a name, got {given!r}")
+        names = ", ".join(map(repr, NAMED))
+        raise ValueError(f"{name} must be one of {names} where it is a name, got {given!r}{advice(given)}")
     if isinstance(given, str | Generator | BregmanDivergence):
         return divergence(given)
     if hasattr(given, "to_generator") and not isinstance(given, type):
         return BregmanDivergence(given.to_generator())
-    found = getattr(best_of(given), "divergence_", None)
+    best = best_of(given)
+    if isinstance(best, Pipeline):
+        check.fitted_if_estimator(best)
+        return before_map(divergence_of(best[-1], name), point_map(best[:-1]))
+    found = getattr(best, "divergence_", None)
     if found is None and not hasattr(given, "fit"):
         found = getattr(given, "divergence", None)
     if isinstance(found, BregmanDivergence):
@@ -98,7 +106,9 @@ def needs_target(given: Any) -> bool:
 
 def _has_learned(given: Any) -> bool:
     """Whether it is a fitted learner."""
-    return isinstance(getattr(best_of(given), "divergence_", None), BregmanDivergence)
+    last = best_of(given)
+    last = best_of(last[-1]) if isinstance(last, Pipeline) else last
+    return isinstance(getattr(last, "divergence_", None), BregmanDivergence)
 
 
 def fitted_divergence(given: Any, X: np.ndarray, y: np.ndarray | None) -> tuple[BregmanDivergence, Any]:
@@ -135,12 +145,6 @@ def _searched(given: Any) -> Any:
 def _fitted(given: Any, X: np.ndarray, y: np.ndarray | None) -> Any:
     """A clone of a learner, fitted; what is known to fail is refused before it costs time."""
     name = type(given).__name__
-    if isinstance(_searched(given), Pipeline):
-        found = "a Pipeline" if isinstance(given, Pipeline) else f"{name} of a Pipeline"
-        raise TypeError(
-            f"divergence must be {LEARNERS}, got {found}: its divergence would be for other features"
-            " than those of X; put the other steps before this estimator, in a pipeline with it"
-        )
     if y is None and needs_target(given):
         raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
     try:

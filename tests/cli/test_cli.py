@@ -437,6 +437,7 @@ class TestBadData:
             (["--n-pieces", "many"], "'many' is not 'auto', 'all' or a positive number"),
             (["--n-pieces", "0"], "'0' is not 'auto', 'all' or a positive number"),
             (["--balanced"], "--balanced is for the learner pbdl, not for dc"),
+            (["--feature-map", "rbf"], "--feature-map is for the learner pbdl, not for dc"),
             (["--resume"], "--resume needs --checkpoint"),
             (["--pairs", "pairs.csv"], "only one of --target, --pairs and --triplets can be learned from"),
             (["--cv", "3", "--alpha", "0.1"], "--alpha is for one fit, not for --search-alpha or --cv"),

@@ -34,9 +34,11 @@ from bregnet import (
     DCRegressor,
     DCRegressorCV,
     DifferenceOfConvex,
+    FeatureMap,
     ItakuraSaito,
     KullbackLeibler,
     Logistic,
+    MappedDivergence,
     MaxAffine,
     Quadratic,
     SquaredEuclidean,
@@ -79,6 +81,9 @@ def _functions():
         "GeneratorSum": SHARP + 0.5 * SquaredEuclidean() + 2.0 * KullbackLeibler(),
         "DifferenceOfConvex": DifferenceOfConvex(SMOOTH, SHARP),
         "BregmanDivergence": BregmanDivergence(SMOOTH),
+        "MappedDivergence": MappedDivergence(SMOOTH, FeatureMap("rbf", n_components=2).fit(ROWS).point_map_),
+        "Composed": KullbackLeibler().compose([[1.0, 1.0], [0.0, 1.0], [2.0, 0.5]], 0.1),
+        "GeneratorSum-affine": SquaredEuclidean().compose([[1.0, 1.0]], 2.0),
     }
 
 
@@ -87,6 +92,7 @@ def _solved():
     return {
         "ConvexRegressor": ConvexRegressor(0.05, monotone=[1, 0], clip=True, **SMALL).fit(FRAME, TARGETS),
         "DCRegressor": DCRegressor(0.05, temperature=0.1, **SMALL).fit(ROWS, TARGETS),
+        "PBDL-map": PBDL(0.05, feature_map=FeatureMap("rbf", n_components=6), **SMALL).fit(ROWS, LABELS),
         "PBDL": PBDL(0.05, temperature=0.1, companion="within", **SMALL).fit(FRAME, LABELS),
         "ConvexRegressorCV": ConvexRegressorCV(**search).fit(ROWS, TARGETS),
         "ConvexRegressorCV-ensemble": ConvexRegressorCV(ensemble=True, **search).fit(FRAME, TARGETS),
@@ -107,7 +113,7 @@ def _searching():
         "BregmanNearestNeighbors": neighbours,
         "BregmanKNeighborsClassifier": classifier,
         "BregmanKNeighborsClassifier-search": BregmanKNeighborsClassifier(chosen, 3).fit(ROWS, LABELS == "low"),
-        "BregmanKNeighborsRegressor": BregmanKNeighborsRegressor("itakura-saito", 3, index="ivf", n_cells=3).fit(
+        "BregmanKNeighborsRegressor": BregmanKNeighborsRegressor("itakura-saito", 3, kind="ivf", n_cells=3).fit(
             FRAME, np.column_stack([TARGETS, -TARGETS])
         ),
         "BregmanRanker": ranker,
