@@ -13,8 +13,9 @@ from tests.support import pinned_results
 ROOT = Path(__file__).parent.parent
 PUBLIC = {
     "bregnet": """
-        PBDL BregmanNCA ConvexRegressor DCRegressor PBDLCV ConvexRegressorCV DCRegressorCV FeatureMap Check Result Checkpoint
-        BregmanDivergence MappedDivergence divergence BregmanIndex BregmanNearestNeighbors BregmanKNeighborsClassifier
+        PBDL BregmanNCA ConvexRegressor DCRegressor PBDLCV ConvexRegressorCV DCRegressorCV FeatureMap Check Result
+        Checkpoint BregmanDivergence MappedDivergence divergence BregmanIndex BregmanNearestNeighbors
+        BregmanKNeighborsClassifier
         BregmanKNeighborsRegressor BregmanRanker BregmanKMeans BregmanMixture Generator GeneratorSum MaxAffine
         DifferenceOfConvex Quadratic SquaredEuclidean KullbackLeibler ItakuraSaito Logistic save load to_onnx
         UnreadableFileError report Report datasets distributed metrics nn plotting __version__

@@ -101,7 +101,7 @@ def _unfitted(name: str, job: Any, *, verbose: int) -> Any:
     given = dict(job.parameters)
     for each in ("balanced", "feature_map"):
         if name != "pbdl" and each in given:
-            raise click.UsageError(f"--{each.replace("_", "-")} is for the learner pbdl, not for {name}")
+            raise click.UsageError(f"--{each.replace('_', '-')} is for the learner pbdl, not for {name}")
     if given.get("n_pieces") == "all":
         given["n_pieces"] = None
     if job.folds is None:
