@@ -15,10 +15,9 @@ PUBLIC = {
     "bregnet": """
         PBDL BregmanNCA ConvexRegressor DCRegressor PBDLCV ConvexRegressorCV DCRegressorCV FeatureMap Check Result
         Checkpoint BregmanDivergence MappedDivergence divergence BregmanIndex BregmanNearestNeighbors
-        BregmanKNeighborsClassifier
-        BregmanKNeighborsRegressor BregmanRanker BregmanKMeans BregmanMixture Generator GeneratorSum MaxAffine
-        DifferenceOfConvex Quadratic SquaredEuclidean KullbackLeibler ItakuraSaito Logistic save load to_onnx
-        UnreadableFileError report Report datasets distributed metrics nn plotting __version__
+        BregmanKNeighborsClassifier BregmanKNeighborsRegressor BregmanRanker BregmanKMeans BregmanMixture Generator
+        GeneratorSum MaxAffine DifferenceOfConvex Quadratic SquaredEuclidean KullbackLeibler ItakuraSaito Logistic
+        save load to_onnx UnreadableFileError report Report datasets distributed metrics nn plotting __version__
     """,
     "bregnet.metrics": """
         mean_average_precision map_at_r r_precision precision_at_k recall_at_k retrieval_auc purity

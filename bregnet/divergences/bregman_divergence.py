@@ -66,6 +66,38 @@ class BregmanDivergence:
     def __repr__(self) -> str:
         return f"BregmanDivergence({self.generator!r})"
 
+    def __call__(self, x: Array, y: Array) -> float | Array:
+        """D(x, y) of two points, or of all pairs of rows, as :meth:`pairwise` has them.
+
+        A divergence is thus a `metric` of scikit-learn, such as that of its nearest neighbors by brute force. It is
+        called pair by pair there, so :class:`bregnet.BregmanNearestNeighbors` is thousands of times faster. Estimators
+        that compute distances within one set of rows take them to be symmetric, which divergences are not.
+
+        Parameters
+        ----------
+        x : array of shape (n_features,) or (n_x, n_features)
+        y : array of shape (n_features,) or (n_y, n_features)
+            The tangent points.
+
+        Returns
+        -------
+        D : float, or array of shape (n_x, n_y)
+            A number for two points.
+
+        Examples
+        --------
+        >>> from bregnet import divergence
+        >>> D = divergence("kl")
+        >>> round(D([1.0, 2.0], [2.0, 1.0]), 4)
+        0.6931
+        >>> D([[1.0, 2.0]], [[2.0, 1.0], [1.0, 2.0]]).round(4)
+        array([[0.6931, 0.    ]])
+        """
+        first, second = (arrays.to_torch(name, part) for name, part in (("x", x), ("y", y)))
+        if first.ndim == second.ndim == 1:
+            return float(self.paired(first[None], second[None])[0])
+        return self.pairwise(x, y)
+
     @property
     def n_features(self) -> int | None:
         """Number of features, None if any number is accepted."""

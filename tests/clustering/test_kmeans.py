@@ -293,7 +293,7 @@ def test_points_too_large_are_told():
 
 def test_a_learner_is_cloned_and_fitted():
     X, y = load_iris(return_X_y=True)
-    learner = PBDL(0.01, temperature=0.3, tol=0.1)
+    learner = PBDL(0.01, temperature=0.3, tol=0.1, random_state=0)
     model = BregmanKMeans(3, divergence=learner, random_state=0).fit(X, y)
     assert not hasattr(learner, "divergence_")
     expected = clone(learner).fit(X, y).divergence_

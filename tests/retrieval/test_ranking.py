@@ -187,6 +187,7 @@ def test_a_learner_is_cloned_and_fitted_to_the_labels(side):
         BregmanRanker(given).fit(X)
 
 
+@pytest.mark.filterwarnings("ignore:PBDL learned nothing:UserWarning")
 def test_a_grid_search_chooses_the_learners_alpha():
     X, y = load_iris(return_X_y=True)
     X, y = X[::3], y[::3]
