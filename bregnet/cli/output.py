@@ -74,7 +74,7 @@ def write_csv(output: Path | None, head: Sequence[str], rows: Iterable[Sequence[
 def write_report(
     path: Path, estimator: Any, data: Data, known: Data | None, *, title: str, quiet: bool, **about: Any
 ) -> None:
-    """Write a report about rows, beside known ones if these are given."""
+    """Write a report about rows, as queries against known ones if these are given; rivals learn from the known."""
     if known is not None:
         about |= {"X_known": _indexed(known), "y_known": known.y}
     with warnings_as_lines():
