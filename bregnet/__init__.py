@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PBDL",
+    "BregmanNCA",
     "ConvexRegressor",
     "DCRegressor",
     "PBDLCV",
@@ -52,6 +53,7 @@ __all__ = [
     "Logistic",
     "save",
     "load",
+    "to_onnx",
     "UnreadableFileError",
     "report",
     "Report",

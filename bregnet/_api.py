@@ -18,8 +18,8 @@ from bregnet.divergences import (
     SquaredEuclidean,
     divergence,
 )
-from bregnet.io import load, save
-from bregnet.learners import PBDL, ConvexRegressor, DCRegressor, FeatureMap
+from bregnet.io import load, save, to_onnx
+from bregnet.learners import PBDL, BregmanNCA, ConvexRegressor, DCRegressor, FeatureMap
 from bregnet.reporting import Report, report
 from bregnet.retrieval import (
     BregmanIndex,

@@ -37,7 +37,8 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     n_clusters : int, default=8
     divergence : BregmanDivergence, str, Generator or learner, default="sqeuclidean"
         A divergence, its name as in :func:`bregnet.divergence`, its generator, or a learner such as
-        :class:`bregnet.PBDL`, of which `fit` fits a clone to X and y.
+        :class:`bregnet.PBDL`. A fitted learner is used as it is; of any other `fit` fits a clone to X and y. ``clone``
+        makes a fitted learner an unfitted one, unless it is in a ``sklearn.frozen.FrozenEstimator``.
     init : {"k-means++", "random"}, callable or array of shape (n_clusters, n_features), default="k-means++"
         Initial centers: points far from each other by D, random points, what ``init(X, n_clusters, random_state=...)``
         returns, or the rows of an array.

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags
 
 from bregnet._core import validation as check
-from bregnet.divergences.bregman_divergence import NAMED, BregmanDivergence, divergence
+from bregnet.divergences.bregman_divergence import NAMED, BregmanDivergence, advice, divergence
 from bregnet.divergences.generators import Generator
 from bregnet.divergences.mapped import before_map
 from bregnet.divergences.maps import point_map
@@ -47,7 +48,8 @@ def divergence_of(given: Any, name: str = "divergence") -> BregmanDivergence:
     True
     """
     if isinstance(given, str) and given not in NAMED:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, NAMED))} where it is a name, got {given!r}")
+        names = ", ".join(map(repr, NAMED))
+        raise ValueError(f"{name} must be one of {names} where it is a name, got {given!r}{advice(given)}")
     if isinstance(given, str | Generator | BregmanDivergence):
         return divergence(given)
     if hasattr(given, "to_generator") and not isinstance(given, type):
@@ -96,9 +98,17 @@ class LearnedDivergenceMixin:
 
 
 def needs_target(given: Any) -> bool:
-    """Whether it is a learner that needs y."""
+    """Whether it is a learner that needs y: one that is still to be fitted."""
     learner = _searched(given)
-    return isinstance(learner, BaseEstimator) and get_tags(learner).target_tags.required
+    is_learner = isinstance(learner, BaseEstimator) and not _has_learned(given)
+    return is_learner and get_tags(learner).target_tags.required
+
+
+def _has_learned(given: Any) -> bool:
+    """Whether it is a fitted learner."""
+    last = best_of(given)
+    last = best_of(last[-1]) if isinstance(last, Pipeline) else last
+    return isinstance(getattr(last, "divergence_", None), BregmanDivergence)
 
 
 def fitted_divergence(given: Any, X: np.ndarray, y: np.ndarray | None) -> tuple[BregmanDivergence, Any]:
@@ -108,18 +118,19 @@ def fitted_divergence(given: Any, X: np.ndarray, y: np.ndarray | None) -> tuple[
     ----------
     given : object
         None is squared Euclidean. A learner, such as ``PBDL()``, is an estimator that has a divergence once it is
-        fitted; it is cloned and fitted to X and y. All others are for :func:`divergence_of`.
+        fitted. One that is fitted is used as it is; of any other a clone is fitted to X and y. All else is for
+        :func:`divergence_of`.
     X : ndarray of shape (n_samples, n_features)
     y : ndarray of shape (n_samples,) or None
         What the learner learns from.
     """
     learner = None
     if hasattr(given, "fit") and hasattr(given, "get_params") and not isinstance(given, type):
-        learner = _fitted(given, X, y)
-        last = best_of(learner)
-        last = best_of(last[-1]) if isinstance(last, Pipeline) else last
-        if not isinstance(getattr(last, "divergence_", None), BregmanDivergence):
+        learner = given if _has_learned(given) else _fitted(given, X, y)
+        if not _has_learned(learner):
             raise TypeError(f"divergence must be {LEARNERS}, got {learner!r}")
+        if isinstance(learner, FrozenEstimator):
+            learner = learner.estimator
     found = divergence_of("sqeuclidean" if given is None else given if learner is None else learner)
     if found.n_features not in (None, X.shape[1]):
         raise ValueError(f"divergence must be for the {X.shape[1]} features of X, got one for {found.n_features}")
@@ -143,5 +154,5 @@ def _fitted(given: Any, X: np.ndarray, y: np.ndarray | None) -> Any:
             raise
         raise ValueError(
             f"divergence must not be a learner of class labels where y has none, got {name} and targets that are no"
-            " classes (Unknown label type); learn the divergence from class labels first, and pass its divergence_"
+            " classes (Unknown label type); fit the learner to class labels first, or pass its divergence_"
         ) from error
