@@ -1,4 +1,4 @@
-"""Searching by a learned divergence: queries a second and recall, beside faiss, scikit-learn and PyNNDescent.
+"""Searching by a divergence: queries a second and recall, beside faiss, each in a process of its own, in turns.
 
 python -m benchmarks.search [--quick] [--features D] [--json FILE]
 """
@@ -6,33 +6,41 @@ python -m benchmarks.search [--quick] [--features D] [--json FILE]
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import time
 import warnings
-from collections.abc import Callable
-from importlib.util import find_spec
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.neighbors import NearestNeighbors
 
 from benchmarks.data import latent_classes
 from benchmarks.report import Table, write_json
 from bregnet import PBDL, BregmanDivergence, BregmanIndex, MaxAffine
 
 K = 10
+COUNTS = (10, 100)  # nearest items
+FEATURES = (16, 64, 128, 384, 768)
 TEMPERATURE = 0.3
+N_QUERIES, N_SINGLE, N_CHECKED = 2000, 50, 50
+ROUNDS = 3
 COLUMNS = {
     "items": "d",
     "d": "d",
     "side": "5",
     "method": "32",
+    "k": "d",
     "built in s": ".1f",
     "queries/s": ".4g",
+    "one by one/s": ".4g",
     "recall": ".4f",
     "x faiss flat": ".3g",
+    "x one by one": ".3g",
     "bytes/item": ".0f",
 }
 
@@ -45,170 +53,199 @@ def learned(d: int, n_pieces: int) -> PBDL:
         return PBDL(alpha=0.001, n_pieces=n_pieces, temperature=0, tol=0.3, max_iter=300, random_state=0).fit(X, y)
 
 
+def planes(d: int, n_pieces: int) -> tuple[np.ndarray, np.ndarray]:
+    """Slopes and intercepts: learned ones, and for many features tangent planes of the squared norm at some points.
+
+    The latter are scaled so that a typical divergence is 3, about that of a learned one.
+    """
+    if d <= 64:
+        function = learned(d, n_pieces).function_
+        return np.asarray(function.slopes), np.asarray(function.intercepts)
+    X, _ = latent_classes(500 + n_pieces, d, seed=0)
+    points = X[500:]
+    slopes, intercepts = 2 * points, -np.square(points).sum(1)
+    scale = 3 / np.median(BregmanDivergence(MaxAffine(slopes, intercepts)).pairwise(X[:500]))
+    return scale * slopes, scale * intercepts
+
+
 def rate(search: Callable[[np.ndarray], Any], Q: np.ndarray, repeats: int = 3) -> float:
     """Queries a second, the best of a few runs after one that does not count."""
     search(Q[:64])
-    seconds = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        search(Q)
-        seconds.append(time.perf_counter() - began)
-    return len(Q) / min(seconds)
+    return max(once(search, Q) for _ in range(repeats))
 
 
-def nearest_by_hand(D: BregmanDivergence, side: str, X: np.ndarray, Q: np.ndarray) -> list[set[int]]:
+def once(search: Callable[[np.ndarray], Any], Q: np.ndarray) -> float:
+    """Queries a second."""
+    began = time.perf_counter()
+    search(Q)
+    return len(Q) / (time.perf_counter() - began)
+
+
+class Case(NamedTuple):
+    """A collection, which every process makes again from its seed."""
+
+    n: int
+    d: int
+    side: str
+    slopes: np.ndarray
+    intercepts: np.ndarray
+
+    def divergence(self, temperature: float = TEMPERATURE) -> BregmanDivergence:
+        """The divergence at a temperature."""
+        return BregmanDivergence(MaxAffine(self.slopes, self.intercepts, temperature=temperature))
+
+    def items(self) -> np.ndarray:
+        """The items, (n, d)."""
+        return latent_classes(self.n, self.d, seed=1)[0]
+
+    def queries(self) -> np.ndarray:
+        """The queries, (N_QUERIES, d)."""
+        return latent_classes(N_QUERIES, self.d, seed=2)[0]
+
+
+class Peer(NamedTuple):
+    """What is measured: the method, and its parameters."""
+
+    method: str
+    temperature: float = TEMPERATURE
+    nprobe: int | None = None
+
+
+Search = Callable[..., Any]
+
+
+def faiss_flat(case: Case) -> tuple[Search, np.ndarray, str, float]:
+    """Raw inner products of the same shape, without ranking in double precision."""
+    index = BregmanIndex(case.divergence(), side=case.side)
+    index.add(case.items())
+    form = index.to_inner_product()
+    flat = faiss.IndexFlatIP(form.width)
+    flat.add(form.items)
+    return flat.search, form.encode(case.queries()), "IndexFlatIP", 4.0 * form.width
+
+
+def index_of(case: Case, peer: Peer) -> tuple[Search, np.ndarray, str, float]:
+    """An index of this package."""
+    kind, nprobe = ("flat", 1) if peer.nprobe is None else ("ivf", peer.nprobe)
+    index = BregmanIndex(
+        case.divergence(peer.temperature), side=case.side, kind=kind, nprobe=nprobe, device="cpu", random_state=0
+    )
+    index.add(case.items())
+    index.search(case.queries()[:1], K)
+    return index.search, case.queries(), index.method, index.bytes_per_item
+
+
+def one_by_one(search: Search, k: int, Q: np.ndarray) -> None:
+    """Search for each query alone."""
+    for query in Q:
+        search(query[None], k)
+
+
+def serve(case: Case, peer: Peer, pipe: Any) -> None:
+    """In a process of its own: build, then measure whenever the parent asks for it, and answer what was found."""
+    began = time.perf_counter()
+    search, Q, name, size = faiss_flat(case) if peer.method == "faiss" else index_of(case, peer)
+    pipe.send({"built in s": time.perf_counter() - began, "name": name, "bytes/item": size})
+    for k in COUNTS:
+        search(Q[:128], k)
+    while (asked := pipe.recv()) is not None:
+        k, what = asked
+        if what == "found":
+            pipe.send(np.asarray(search(Q[:N_CHECKED], k)[1]))
+        elif what == "batch":
+            pipe.send(once(partial(search, k=k), Q))
+        else:
+            pipe.send(once(partial(one_by_one, search, k), Q[:N_SINGLE]))
+
+
+@contextmanager
+def started(case: Case, peer: Peer) -> Iterator[Any]:
+    """A pipe to a process that serves a peer."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=serve, args=(case, peer, there))
+    process.start()
+    there.close()  # an end in the other process is then seen here
+    try:
+        yield here
+        here.send(None)
+    finally:
+        here.close()
+        process.join()
+
+
+def nearest_by_hand(D: BregmanDivergence, side: str, X: np.ndarray, Q: np.ndarray, k: int) -> list[set[int]]:
     """The nearest items by all divergences, in double precision; ties by squared Euclidean distance."""
     out = []
     for query in Q:
         values = D.pairwise(query[None], X)[0] if side == "right" else D.pairwise(X, query[None])[:, 0]
-        near = np.flatnonzero(values <= np.partition(values, K)[K] + 1e-9)
+        near = np.flatnonzero(values <= np.partition(values, k)[k] + 1e-9)
         order = np.lexsort((np.square(X[near] - query).sum(1), values[near].round(10)))
-        out.append(set(near[order[:K]].tolist()))
+        out.append(set(near[order[:k]].tolist()))
     return out
 
 
 def recall(found: np.ndarray, expected: list[set[int]]) -> float:
-    return float(np.mean([len(set(row) & right) / K for row, right in zip(found.tolist(), expected, strict=True)]))
+    """The share of the nearest items that were found."""
+    shares = [len(set(row) & right) / len(right) for row, right in zip(found.tolist(), expected, strict=True)]
+    return float(np.mean(shares))
 
 
-class Case:
-    """One collection, and rows about it."""
-
-    def __init__(self, table: Table, D: BregmanDivergence, side: str, X: np.ndarray, Q: np.ndarray) -> None:
-        self.table, self.D, self.side, self.X, self.Q = table, D, side, X, Q
-        self.checked = Q[:50]
-        self.expected = nearest_by_hand(D, side, X, self.checked)
-        self.flat = 0.0  # queries a second of faiss
-
-    def add(self, method: str, speed: float, **values: Any) -> None:
-        """A row."""
-        about = {"items": len(self.X), "d": self.X.shape[1], "side": self.side, "method": method}
-        self.table.add(**about, **values, **{"queries/s": speed, "x faiss flat": speed / self.flat})
-
-    def faiss_flat(self) -> None:
-        """Raw inner products of the same shape, without ranking in double precision."""
-        form = BregmanIndex(self.D, side=self.side)
-        form.add(self.X)
-        given = form.to_inner_product()
-        flat = faiss.IndexFlatIP(given.width)
-        flat.add(given.items)
-        queries = given.encode(self.Q)
-        self.flat = rate(lambda q: flat.search(q, K), queries)
-        found = flat.search(queries[: len(self.checked)], K)[1]
-        self.add("faiss IndexFlatIP", self.flat, recall=recall(found, self.expected), **{"bytes/item": 4 * given.width})
-
-    def index(self, method: str, D: BregmanDivergence | None = None, **parameters: Any) -> BregmanIndex:
-        """An index, built and measured."""
-        index = BregmanIndex(D or self.D, side=self.side, random_state=0, **parameters)
-        began = time.perf_counter()
-        index.add(self.X)
-        index.search(self.Q[:1], K)
-        built = time.perf_counter() - began
-        self.measure(method, index, None if D is None else nearest_by_hand(D, self.side, self.X, self.checked), built)
-        return index
-
-    def measure(
-        self, method: str, index: BregmanIndex, expected: list[set[int]] | None = None, built: float | None = None
-    ) -> None:
-        """A row about an index as it is."""
-        speed = rate(lambda q: index.search(q, K), self.Q)
-        right = recall(np.asarray(index.search(self.checked, K)[1]), expected or self.expected)
-        about = {"built in s": built, "bytes/item": index.nbytes / len(index)}
-        self.add(f"{method} ({index.method})", speed, recall=right, **about)
-
-
-def by_callable(case: Case, function: MaxAffine) -> None:
-    """scikit-learn's brute force with a Python function for D, two queries."""
-    slopes, intercepts, tau = function.slopes, function.intercepts, function.temperature
-
-    def soft(x: np.ndarray) -> tuple[float, np.ndarray]:
-        values = (slopes @ x + intercepts) / tau
-        top = values.max()
-        shares = np.exp(values - top)
-        total = shares.sum()
-        return tau * (top + np.log(total)), shares @ slopes / total
-
-    def between(q: np.ndarray, x: np.ndarray) -> float:
-        value, gradient = soft(x)
-        return float(soft(q)[0] - value - gradient @ (q - x))
-
-    metric = between if case.side == "right" else lambda q, x: between(x, q)
-    peer = NearestNeighbors(n_neighbors=K, metric=metric, algorithm="brute").fit(case.X)
-    began = time.perf_counter()
-    found = peer.kneighbors(case.Q[:2], return_distance=False)
-    case.add("scikit-learn, callable", 2 / (time.perf_counter() - began), recall=recall(found, case.expected[:2]))
-
-
-def by_descent(case: Case, function: MaxAffine) -> None:
-    """PyNNDescent with a compiled function for D."""
-    import numba
-    from pynndescent import NNDescent
-
-    slopes, intercepts = (np.asarray(part, dtype=np.float32) for part in (function.slopes, function.intercepts))
-    tau = np.float32(function.temperature)
-
-    @numba.njit(fastmath=True)
-    def between(q, x):  # type: ignore[no-untyped-def]  # D(q, x)
-        at_q, at_x = slopes @ q + intercepts, slopes @ x + intercepts
-        top_q, top_x = at_q.max(), at_x.max()
-        sum_q, sum_x, along = np.float32(0), np.float32(0), np.float32(0)
-        for k in range(len(at_q)):
-            sum_q += np.exp((at_q[k] - top_q) / tau)
-            share = np.exp((at_x[k] - top_x) / tau)
-            sum_x += share
-            along += share * (at_q[k] - at_x[k])
-        value = (top_q - top_x) + tau * (np.log(sum_q) - np.log(sum_x)) - along / sum_x
-        return max(value, np.float32(0))
-
-    began = time.perf_counter()
-    peer = NNDescent(case.X.astype(np.float32), metric=between, n_neighbors=30, random_state=0)
-    queries = case.Q.astype(np.float32)
-    peer.query(queries[:10], k=K)
-    built = time.perf_counter() - began
-    speed = rate(lambda q: peer.query(q, k=K), queries, repeats=1)
-    found = peer.query(queries[: len(case.checked)], k=K)[0]
-    case.add("PyNNDescent, compiled metric", speed, recall=recall(found, case.expected), **{"built in s": built})
-
-
-def run(table: Table, n: int, d: int, model: PBDL, *, n_queries: int, peers: bool) -> None:
-    """All methods on n items of d features, both sides."""
-    X, _ = latent_classes(n, d, seed=1)
-    Q, _ = latent_classes(n_queries, d, seed=2)
-    f = model.function_
-    smooth = MaxAffine(f.slopes, f.intercepts, temperature=TEMPERATURE)
-    for side in ("right", "left"):
-        case = Case(table, BregmanDivergence(smooth), side, X, Q)
-        case.faiss_flat()
-        case.index("BregmanIndex")
-        cells = case.index("ivf, nprobe 8", kind="ivf", nprobe=8)
-        for cells.nprobe in (16, 32, 64):
-            case.measure(f"ivf, nprobe {cells.nprobe}", cells)
-        case.index("temperature 0", BregmanDivergence(f))
-        by_callable(case, smooth)
-        if peers and side == "right" and find_spec("pynndescent"):
-            by_descent(case, smooth)
+def run(table: Table, case: Case) -> None:
+    """All methods on one collection. Each is measured beside faiss, the two in turns, and the best of each counts."""
+    X, Q = case.items(), case.queries()[:N_CHECKED]
+    temperatures = (TEMPERATURE, 0.0)
+    expected = {(t, k): nearest_by_hand(case.divergence(t), case.side, X, Q, k) for t in temperatures for k in COUNTS}
+    peers = [Peer("exact"), *(Peer("ivf", nprobe=count) for count in (8, 16, 32)), Peer("exact", temperature=0.0)]
+    flat = Peer("faiss")
+    about = {"items": case.n, "d": case.d, "side": case.side}
+    for peer in peers:
+        with started(case, flat) as reference, started(case, peer) as measured:
+            built = {peer: measured.recv(), flat: reference.recv()}
+            for k in COUNTS:
+                best: dict[tuple[Peer, str], float] = {}
+                for _ in range(ROUNDS):
+                    for each, pipe in ((flat, reference), (peer, measured)):
+                        for what in ("batch", "single"):
+                            pipe.send((k, what))
+                            best[each, what] = max(best.get((each, what), 0.0), pipe.recv())
+                shown = ((flat, reference), (peer, measured)) if peer is peers[0] else ((peer, measured),)
+                for each, pipe in shown:
+                    pipe.send((k, "found"))
+                    right = recall(pipe.recv(), expected[each.temperature, k])
+                    probes = "" if each.nprobe is None else f", nprobe {each.nprobe}"
+                    cold = "" if each.temperature else ", temperature 0"
+                    values = {
+                        "method": f"{each.method}{probes}{cold} ({built[each]['name']})",
+                        "k": k,
+                        "recall": right,
+                        "queries/s": best[each, "batch"],
+                        "one by one/s": best[each, "single"],
+                        "x faiss flat": best[each, "batch"] / best[flat, "batch"],
+                        "x one by one": best[each, "single"] / best[flat, "single"],
+                        **{name: built[each][name] for name in ("built in s", "bytes/item")},
+                    }
+                    table.add(**about, **values)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="20,000 items only, 100 pieces")
-    parser.add_argument("--features", type=int, choices=(16, 64), help="16 or 64 only; both by default")
+    parser.add_argument("--quick", action="store_true", help="20,000 items of 16 and 64 features only, 100 pieces")
+    parser.add_argument("--features", type=int, choices=FEATURES, help="one number of features; all by default")
     parser.add_argument("--json", metavar="FILE", help="write all rows to a file")
     arguments = parser.parse_args()
-    n_pieces = 100 if arguments.quick else 400
-    features = (16, 64) if arguments.features is None else (arguments.features,)
-    sizes = [(20_000, features[0])] if arguments.quick else [(n, d) for d in features for n in (20_000, 200_000)]
-    models = {d: learned(d, n_pieces) for d in sorted({d for _, d in sizes})}
-    gaps = ", ".join(f"d = {d}: {model.result_.status}" for d, model in models.items())
+    n_pieces, n = (100, 20_000) if arguments.quick else (400, 200_000)
+    features = FEATURES if arguments.features is None else (arguments.features,)
     title = (
-        f"The {K} nearest items by a learned divergence of {n_pieces} pieces ({gaps}), temperature {TEMPERATURE} unless"
-        f" said otherwise; {torch.get_num_threads()} threads; recall of 50 queries against all divergences in double"
-        " precision"
+        f"The nearest items by a divergence of {n_pieces} pieces, learned up to 64 features, temperature {TEMPERATURE}"
+        f" unless said otherwise; {torch.get_num_threads()} threads; recall of {N_CHECKED} queries against all"
+        " divergences in double precision"
     )
     table = Table(title, COLUMNS)
-    for n, d in sizes:
-        slow = (n, d) == (20_000, 16) and not arguments.quick  # PyNNDescent is built in minutes
-        run(table, n, d, models[d], n_queries=2000, peers=slow)
+    for d in features[:2] if arguments.quick else features:
+        pieces = planes(d, n_pieces)
+        for side in ("right", "left"):
+            run(table, Case(n if d <= 128 else n // 4, d, side, *pieces))
     write_json(arguments.json, [table])
 
 

@@ -6,21 +6,86 @@ other then takes several times as long. Python threads do not spin.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import lru_cache
+from threading import Barrier
+from typing import TypeVar
 
 import torch
+from tqdm import tqdm
 
+from bregnet._core import validation as check
 from bregnet._core.chunks import batches
+
+Result = TypeVar("Result")
 
 
 def in_threads(answer: Callable[[slice], None], n_queries: int) -> None:
-    """Answer all queries, in as many threads as torch would use."""
+    """Answer all queries, in as many threads as torch would use; in each of them torch computes on one."""
     n_threads = max(1, min(torch.get_num_threads(), n_queries // 64))  # with fewer, a thread costs more than it saves
     step = -(-n_queries // n_threads)
     parts = list(batches(n_queries, step))
     if len(parts) == 1:
         answer(parts[0])
         return
-    with ThreadPoolExecutor(len(parts)) as pool:
-        list(pool.map(answer, parts))
+    list(_pool(len(parts)).map(answer, parts))
+
+
+def mapped(function: Callable[[slice], Result], parts: Sequence[slice]) -> Iterator[Result]:
+    """Results for all parts, in their order, from as many threads as torch would use; few wait to be taken."""
+    n_threads = min(torch.get_num_threads(), len(parts))
+    if n_threads < 2:
+        yield from map(function, parts)
+        return
+    pool, waiting = _pool(n_threads), deque[Future[Result]]()
+    try:
+        for part in parts:
+            waiting.append(pool.submit(function, part))
+            if len(waiting) > n_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+@contextmanager
+def progress_bar(title: str, total: int, shown: bool | None) -> Iterator[Callable[[int], object]]:
+    """What to call with the number of queries that were answered; without a choice, a bar is shown on a terminal."""
+    if not (sys.stderr.isatty() if shown is None else check.boolean("progress", shown)):
+        yield lambda count: None  # a bar that is not shown starts a thread all the same
+        return
+    with tqdm(total=total, desc=title, unit=" queries", delay=2.0) as bar:
+        yield bar.update
+
+
+@lru_cache(maxsize=4)
+def _pool(n_threads: int) -> ThreadPoolExecutor:
+    """Threads that stay: to start them takes as long as some queries.
+
+    Torch has a number of threads for each thread that calls it, and in addition the one that was set last, which new
+    threads begin with. So all of these are started here, and then that number is set back.
+    """
+    before, started = torch.get_num_threads(), Barrier(n_threads + 1)
+
+    def start() -> None:
+        torch.get_num_threads()  # the first use in a thread takes over the common number
+        torch.set_num_threads(1)
+        started.wait()
+
+    pool = ThreadPoolExecutor(n_threads, "bregnet", initializer=start)
+    for _ in range(n_threads):  # a thread is started for a task that finds none idle
+        pool.submit(int)
+    started.wait()
+    torch.set_num_threads(before)
+    return pool
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork

@@ -26,6 +26,17 @@ NAMED: dict[str, Callable[..., Generator]] = {
 }
 
 
+def advice(name: Any) -> str:
+    """What to use in place of a metric that is no Bregman divergence."""
+    if not isinstance(name, str):
+        return ""
+    if name in ("euclidean", "l2", "minkowski"):
+        return "; 'sqeuclidean', its square, finds the same neighbors"
+    if name == "cosine":
+        return "; 'sqeuclidean' finds the same neighbors in rows of length 1, as sklearn.preprocessing.normalize gives"
+    return ""
+
+
 @shown_in_notebooks
 class BregmanDivergence:
     r"""The divergence of a generator, :math:`D(x, y) = f(x) - f(y) - \nabla f(y) \cdot (x - y)`.
@@ -55,10 +66,51 @@ class BregmanDivergence:
     def __repr__(self) -> str:
         return f"BregmanDivergence({self.generator!r})"
 
+    def __call__(self, x: Array, y: Array) -> float | Array:
+        """D(x, y) of two points, or of all pairs of rows, as :meth:`pairwise` has them.
+
+        A divergence is thus a `metric` of scikit-learn, such as that of its nearest neighbors by brute force. It is
+        called pair by pair there, so :class:`bregnet.BregmanNearestNeighbors` is thousands of times faster. Estimators
+        that compute distances within one set of rows take them to be symmetric, which divergences are not.
+
+        Parameters
+        ----------
+        x : array of shape (n_features,) or (n_x, n_features)
+        y : array of shape (n_features,) or (n_y, n_features)
+            The tangent points.
+
+        Returns
+        -------
+        D : float, or array of shape (n_x, n_y)
+            A number for two points.
+
+        Examples
+        --------
+        >>> from bregnet import divergence
+        >>> D = divergence("kl")
+        >>> round(D([1.0, 2.0], [2.0, 1.0]), 4)
+        0.6931
+        >>> D([[1.0, 2.0]], [[2.0, 1.0], [1.0, 2.0]]).round(4)
+        array([[0.6931, 0.    ]])
+        """
+        first, second = (arrays.to_torch(name, part) for name, part in (("x", x), ("y", y)))
+        if first.ndim == second.ndim == 1:
+            return float(self.paired(first[None], second[None])[0])
+        return self.pairwise(x, y)
+
     @property
     def n_features(self) -> int | None:
         """Number of features, None if any number is accepted."""
         return self.generator.n_features
+
+    @property
+    def base(self) -> BregmanDivergence:
+        """The divergence of the points that the generator takes: itself, unless points are mapped first."""
+        return self
+
+    def _mapped(self, name: str, x: Tensor) -> Tensor:
+        """Points as the generator takes them."""
+        return x
 
     def to(self, target: str | torch.device | torch.dtype) -> BregmanDivergence:
         """The same divergence on another device or in another precision.
@@ -321,7 +373,9 @@ def divergence(name: str | Generator | BregmanDivergence, **parameters: Any) -> 
             raise TypeError(f"parameters go with a name, got {', '.join(parameters)} with {name!r}")
         return name if isinstance(name, BregmanDivergence) else BregmanDivergence(name)
     if not isinstance(name, str) or name not in NAMED:
-        raise ValueError(f"divergence must be one of {', '.join(map(repr, NAMED))} or a generator, got {name!r}")
+        raise ValueError(
+            f"divergence must be one of {', '.join(map(repr, NAMED))} or a generator, got {name!r}{advice(name)}"
+        )
     make = NAMED[name]
     try:
         inspect.signature(make).bind(**parameters)

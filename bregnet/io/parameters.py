@@ -47,7 +47,7 @@ def write_parameters(name: str, estimator: Any, tensors: Tensors, learners: Mapp
             written[each] = write_value(f"{name}.{each}", given, tensors, learners)
         except NotPlainError as error:
             # parameters that only `fit` uses may be code, or objects with a state
-            if each in ("cv", "grid", "random_state", "scoring") or (each == "init" and callable(given)):
+            if each in ("cv", "feature_map", "grid", "random_state", "scoring") or (each == "init" and callable(given)):
                 continue
             raise TypeError(
                 f"{each} of a {type(estimator).__name__} cannot be saved, got {given!r}: parameters must be None,"

@@ -111,8 +111,8 @@ def sparkline(history: Sequence[Any]) -> str:
     upper = [place(check, check.objective) for check in history]
     lower = [place(check, check.dual_bound) for check in history]
     lines = "".join(
-        f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.6"{dashes}/>'
-        for points, colour, dashes in ((upper, blue, ""), (lower, orange, ' stroke-dasharray="4 2"'))
+        f'<polyline points="{" ".join(points)}" fill="none" stroke="{color}" stroke-width="1.6"{dashes}/>'
+        for points, color, dashes in ((upper, blue, ""), (lower, orange, ' stroke-dasharray="4 2"'))
     )
     title = f"Objective and certified lower bound over {last:,} iterations"
     between = f'<polygon points="{" ".join(upper + lower[::-1])}" fill="{blue}" fill-opacity=".15"/>'

@@ -93,6 +93,16 @@ class Collection:
             self.rows, self._gallery = GrowingRows(gallery.points[staying], gallery.ids[staying]), None
             self.engine = engine.keep(self.gallery(), staying) if engine is not None and len(staying) else None
 
+    def points_of(self, ids: Array) -> Tensor:
+        """Points of items by their ids, (n_ids, n_features)."""
+        gallery, wanted = self.gallery(), _integers("ids", ids).to(self._device)
+        ordered, places = gallery.ids.sort()
+        at = torch.searchsorted(ordered, wanted).clamp_max(len(ordered) - 1)
+        known = ordered[at] == wanted
+        if not known.all():
+            raise ValueError(f"ids must be those of items in the index, got {_listed(wanted[~known])}")
+        return gallery.points[places[at]]
+
     @torch.no_grad()
     def gallery(self) -> Gallery:
         """All items."""

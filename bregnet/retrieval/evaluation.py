@@ -24,6 +24,8 @@ from torch import Tensor
 
 from bregnet._core import arrays, tied_ranks
 from bregnet._core.arrays import Array, to_numpy
+from bregnet._core.chunks import batches
+from bregnet._core.parallel import mapped, progress_bar
 from bregnet._core.tied_ranks import TiedRanks
 from bregnet.divergences import BregmanDivergence
 from bregnet.retrieval.items import Gallery, ties_with_next
@@ -51,6 +53,7 @@ def retrieval_scores(
     side: str = "right",
     measures: Sequence[str] = ("map",),
     block_elements: int = BLOCK_ELEMENTS,
+    progress: bool | None = None,
 ) -> dict[str, np.ndarray]:
     """How well a divergence retrieves, query by query.
 
@@ -69,7 +72,9 @@ def retrieval_scores(
         Average precision, R-precision, area under the ROC curve, and the highest precision at a recall of at least each
         of `RECALL_LEVELS`, as :mod:`bregnet.metrics` and :func:`bregnet.plotting.precision_recall` define them.
     block_elements : int, default=BLOCK_ELEMENTS
-        Divergences that are held at once, at least those of one query.
+        Divergences that are held at once, at least those of one query on each thread.
+    progress : bool, default=None
+        Whether to show a progress bar; by default on a terminal, after two seconds.
 
     Returns
     -------
@@ -95,11 +100,13 @@ def retrieval_scores(
     if (wanted < 0).all():
         advice = "in cross-validation take stratified folds, such as cv=StratifiedKFold(3)"
         raise ValueError(f"y must have a class that the items have, got none; {advice}")
-    scan = Scan(divergence, side, found, numbers)
+    scan = Scan(divergence.base, side, found, numbers)
     parts: dict[str, list[np.ndarray]] = {name: [] for name in measures}
-    for ranks in scan.ranks(queries, wanted, leave_one_out=known is None, block_elements=block_elements):
-        for name, collected in parts.items():
-            collected.append(MEASURES[name](ranks))
+    with progress_bar("evaluating", len(queries), progress) as advance:
+        for ranks in scan.ranks(queries, wanted, leave_one_out=known is None, block_elements=block_elements):
+            for name, collected in parts.items():
+                collected.append(MEASURES[name](ranks))
+            advance(len(ranks.n_hits))
     scores = {name: np.concatenate(collected) for name, collected in parts.items()}
     if "auc" in scores and np.isnan(scores["auc"]).all():
         raise ValueError("y must have rows of a class with items to find and others among them, got only one kind")
@@ -107,7 +114,7 @@ def retrieval_scores(
 
 
 class Scan:
-    """Finds ranks by all divergences, computed for some queries at a time.
+    """Finds ranks by all divergences, computed for some queries at a time, on all threads.
 
     Items that are equally far from every query are computed once: duplicates, and on the right side all items with the
     same tangent plane. A max-affine function without temperature has no more of these than pieces.
@@ -129,48 +136,66 @@ class Scan:
         self._classes = classes
         self._class_of = classes[first]  # of the distinct items, -1 where their copies have several
         self._class_of[self._copies[classes != self._class_of[self._copies]]] = -1
+        self._totals = np.bincount(self._copies, minlength=len(first))
+        mixed = self._class_of < 0
+        self._several = np.cumsum(mixed) - 1  # rows of the next, which counts their copies by class
+        self._hits_of = np.zeros((mixed.sum(), classes.max() + 1), dtype=np.int64)
+        there = mixed[self._copies]
+        np.add.at(self._hits_of, (self._several[self._copies[there]], classes[there]), 1)
 
     def ranks(
         self, points: Tensor, classes: np.ndarray, *, leave_one_out: bool, block_elements: int
     ) -> Iterator[TiedRanks]:
         """Ranks of the items of the queries' classes, block by block; with `leave_one_out` query i is item i."""
-        step = max(1, block_elements // len(self._classes))
-        for start in range(0, len(points), step):
-            rows = np.arange(start, min(start + step, len(points)))
-            wanted = classes[rows, None]
-            values, hits = self.divergences(points[rows], wanted), wanted == self._classes
-            if leave_one_out:
-                values[rows - start, rows], hits[rows - start, rows] = np.inf, False
-            yield TiedRanks.from_divergences(values, hits)
+        step = max(1, block_elements // max(1, len(self._gallery)) // torch.get_num_threads())
 
-    def divergences(self, points: Tensor, classes: np.ndarray) -> np.ndarray:
-        """Divergences of all items from some queries, (m, n_items), those of ties equal to the last bit.
+        def ranked(rows: slice) -> TiedRanks:
+            own = self._copies[rows] if leave_one_out else np.empty(0, dtype=np.int64)
+            return self._ranks(points[rows], classes[rows], own)
 
-        Inner products in double precision tell most items apart. Where they are too near each other for that,
-        divergences are computed pair by pair, as for a search; but not among neighbours that are all of the query's
-        class (m, 1), or all of others, for their order does not matter.
+        return mapped(ranked, list(batches(len(points), step)))
+
+    def _ranks(self, points: Tensor, classes: np.ndarray, own: np.ndarray) -> TiedRanks:
+        """Ranks for some queries (m,), which are the items `own` (m,), if any."""
+        from bregnet.retrieval.compiled_ranks import find_ties  # numba is slow to import
+
+        values, order = self.divergences(points, classes)
+        n_hits = np.append(np.bincount(self._classes), 0)[classes] - (len(own) > 0)
+        parts = [np.empty(n_hits.sum(), dtype=np.int64) for _ in range(5)]
+        about = self._totals, self._class_of, self._several, self._hits_of
+        count = find_ties(values, order, *about, classes, own, *parts)
+        n_items = np.full(len(classes), len(self._classes) - (len(own) > 0))
+        query, before, size, hits_before, hits = (part[:count] for part in parts)
+        return TiedRanks(query, before, size, hits_before, hits, n_items, n_hits)
+
+    def divergences(self, points: Tensor, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Divergences of the distinct items from some queries (m, n_distinct), equal to the last bit where they tie.
+
+        Returns them and their order. Inner products in double precision tell most items apart. Where they are too near
+        each other for that, divergences are computed pair by pair, as for a search; but not among neighbours that are
+        all of the query's class (m,), or all of others, for their order does not matter.
         """
+        from bregnet.retrieval.compiled_ranks import mark_doubtful
+
         queries = self._lift.queries(points)
         products = queries.vectors @ self._vectors.T
         values = (queries.offsets[:, None] - queries.reach[:, None] * products).clamp_min_(0).numpy()
-        ordered = np.sort(values, axis=1)
+        order, doubtful = values.argsort(1), np.zeros(values.shape, dtype=bool)
         # wide enough for the rounding of items that lie far off, and for all that `ties_with_next` may call a tie
-        near = np.diff(ordered, axis=1) <= 16 * NEAR * (queries.scale.numpy()[:, None] + ordered[:, 1:])
-        crowded = np.flatnonzero(near.any(1))
-        order = values[crowded].argsort(1)
-        relevant = np.where(
-            self._class_of < 0, 2, self._class_of == classes[crowded]
-        )  # 2 for copies of several classes
-        in_doubt = _mixed_runs(near[crowded], np.take_along_axis(relevant, order, 1))
-        query, item = crowded[np.nonzero(in_doubt)[0]], order[in_doubt]
-        values[query, item] = self._tied(queries.points, query, item)
+        share = 16 * NEAR
+        mark_doubtful(values, order, share * queries.scale.numpy(), share, self._class_of, classes, doubtful)
+        query, item = np.nonzero(doubtful)
+        if len(query):
+            values[query, item] = self._tied(queries.points, query, item)
+            again = np.unique(query)
+            order[again] = values[again].argsort(1)
         if not np.isfinite(values).all():
             raise ValueError("X and the items must have finite divergences, got values so large that they overflow")
-        return values[:, self._copies]
+        return values, order
 
     def _tied(self, points: Tensor, query: np.ndarray, item: np.ndarray) -> np.ndarray:
         """Divergences of pairs, those that tie for a query with the least of their values."""
-        values, ties = self._gallery.paired(points[query], torch.as_tensor(item))
+        values, ties = self._gallery.paired(points, torch.as_tensor(item), torch.as_tensor(query))
         order = np.lexsort((values.numpy(), query))
         values = values[order]
         tied = ties_with_next(values, ties[order]).numpy() & (np.diff(query[order]) == 0)
@@ -178,22 +203,6 @@ class Scan:
         out = np.empty(len(order))
         out[order] = np.repeat(values.numpy()[starts], np.diff(np.append(starts, len(order))))
         return out
-
-
-def _mixed_runs(near: np.ndarray, kinds: np.ndarray) -> np.ndarray:
-    """Which of ordered items (m, n) are in a run, each `near` the next (m, n - 1), of more than one kind (m, n).
-
-    Kind 2 stands for several.
-    """
-    if not kinds.size:
-        return np.zeros_like(kinds, dtype=bool)
-    begins = np.ones(kinds.shape, dtype=bool)
-    begins[:, 1:] = ~near
-    starts = np.flatnonzero(begins)
-    sizes = np.diff(np.append(starts, kinds.size))
-    least, most = (extreme.reduceat(kinds.ravel(), starts) for extreme in (np.minimum, np.maximum))
-    mixed = (sizes > 1) & ((least != most) | (most == 2))
-    return np.repeat(mixed, sizes).reshape(kinds.shape)
 
 
 def _distinct(divergence: BregmanDivergence, side: str, points: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -222,6 +231,7 @@ def _unique_rows(rows: Tensor) -> tuple[np.ndarray, np.ndarray]:
 def _points(divergence: BregmanDivergence, name: str, X: Array, *, tangent: bool) -> Tensor:
     """Points in their own precision, single or double, in the domain of the divergence."""
     points = arrays.points(name, X, divergence.n_features, None, torch.device("cpu")).detach()
+    points = divergence._mapped(name, points)
     divergence.generator._check_domain(name, points, tangent)
     return points
 

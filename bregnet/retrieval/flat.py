@@ -15,6 +15,7 @@ from bregnet._core.state import Tensors
 from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.items import Found, Gallery
 from bregnet.retrieval.lift import Queries
+from bregnet.retrieval.scan import scan
 from bregnet.retrieval.vectors import Vectors
 
 GROUP = 64  # items of which the best is looked for first
@@ -72,10 +73,12 @@ class FlatEngine(Engine):
         if count + len(self.vectors.long) >= len(self.gallery):
             everything = torch.arange(len(self.gallery), device=points.device).expand(len(points), -1)
             return self.vectors.ranked(queries, everything, k)
-        group = GROUP if len(self.gallery) > 2 * count * GROUP else 1  # or most groups would be among the best
-        parts = [self._nearest(queries[part], k, count, group) for part in self._batches(len(queries), group)]
-        divergences, rows = zip(*parts, strict=True)
-        return Found(torch.cat(divergences), torch.cat(rows))
+        if points.device.type != "cpu":
+            return self._grouped(queries, k)
+        found, missed = self._scanned(queries, k)
+        if len(missed):
+            found.divergences[missed], found.rows[missed] = self._grouped(queries[missed], k)
+        return found
 
     def within(self, points: Tensor, radii: Tensor, settings: Settings) -> list[Found]:
         """Items at most as far as the radius of each query, (m,)."""
@@ -84,6 +87,24 @@ class FlatEngine(Engine):
             scores = Scores(self.vectors, queries[part], GROUP)
             found += self.vectors.within(queries[part], radii[part], scores.rows_above)
         return found
+
+    def _scanned(self, queries: Queries, k: int) -> tuple[Found, Tensor]:
+        """The k nearest items (m, k), and the numbers of queries for which others might be nearer."""
+        scanned = scan(self.vectors, queries, k)
+        found = Found(scanned.divergences[:, :k].clone(), scanned.rows[:, :k].clone())
+        again = scanned.doubtful.nonzero()[:, 0]
+        if len(again):
+            found.divergences[again], found.rows[again] = self.vectors.ranked(queries[again], scanned.rows[again], k)
+        least = self.vectors.least_score(queries, found.divergences[:, -1])
+        return found, (scanned.bounds.double() >= least).nonzero()[:, 0]
+
+    def _grouped(self, queries: Queries, k: int) -> Found:
+        """The k nearest items (m, k), by the best products of groups of items."""
+        count = self.vectors.n_candidates(k)
+        group = GROUP if len(self.gallery) > 2 * count * GROUP else 1  # or most groups would be among the best
+        parts = [self._nearest(queries[part], k, count, group) for part in self._batches(len(queries), group)]
+        divergences, rows = zip(*parts, strict=True)
+        return Found(torch.cat(divergences), torch.cat(rows))
 
     def _nearest(self, queries: Queries, k: int, count: int, group: int) -> Found:
         scores, long = Scores(self.vectors, queries, group), self.vectors.long

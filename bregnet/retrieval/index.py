@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import os
-import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
 from bregnet._core.chunks import batches
 from bregnet._core.notebook import shown_in_notebooks
+from bregnet._core.parallel import progress_bar
 from bregnet.divergences.resolve import divergence_of
 from bregnet.retrieval.collection import Collection
 from bregnet.retrieval.engine import Engine, Settings
@@ -57,7 +58,7 @@ class BregmanIndex:
         Lists of kind "ivf" that are searched for a query. More are slower and find more; it can be set at any time.
     device : str or torch.device, default="auto"
         Where to keep the items and compute; "auto" takes CUDA when there is one. Kind "ivf" computes on the CPU.
-    random_state : int or None, default=None
+    random_state : int, RandomState or None, default=None
         Seed of the centers of kind "ivf".
 
     Examples
@@ -82,7 +83,7 @@ class BregmanIndex:
         n_cells: int | None = None,
         nprobe: int = 8,
         device: str | torch.device = "auto",
-        random_state: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.divergence = divergence_of(divergence)
         self.side = check.one_of("side", side, ("right", "left"))
@@ -97,8 +98,10 @@ class BregmanIndex:
         self.nprobe = nprobe
         there = check.resolve_device(device)
         self.device = torch.device("cpu") if all(engine.cpu_only for engine in ENGINES[kind]) else there
+        if isinstance(random_state, np.random.RandomState):  # one seed, so that saved cells are those of a new search
+            random_state = int(random_state.randint(np.iinfo(np.int32).max))
         self.random_state = None if random_state is None else check.integer_at_least("random_state", random_state, 0)
-        self._collection = Collection(self.divergence, side, self.device)
+        self._collection = Collection(self.divergence.base, side, self.device)  # of mapped points
 
     def __repr__(self) -> str:
         return f"BregmanIndex({self.divergence!r}, side={self.side!r}, kind={self.kind!r}; {len(self)} items)"
@@ -108,9 +111,15 @@ class BregmanIndex:
         return len(self._collection)
 
     @property
+    def ntotal(self) -> int:
+        """Number of items, by the name that faiss has for it."""
+        return len(self)
+
+    @property
     def n_features(self) -> int | None:
         """Number of features, None if there are no items yet and any number is accepted."""
-        return self._collection.n_features
+        plain = self.divergence is self.divergence.base
+        return self._collection.n_features if plain else self.divergence.n_features
 
     @property
     def ids(self) -> np.ndarray:
@@ -180,7 +189,7 @@ class BregmanIndex:
         >>> index.ids
         array([ 0,  1, 10])
         """
-        self._collection.add(self._checked("X", X, tangent=self.side == "right"), ids)
+        self._collection.add(_checked(self, "X", X, tangent=self.side == "right"), ids)
 
     def remove(self, ids: Array) -> None:
         """Remove items by their ids.
@@ -201,6 +210,48 @@ class BregmanIndex:
         """
         self._collection.remove(ids, self._settings())
 
+    def reset(self) -> None:
+        """Remove all items; those that are added next may have any number of features and any ids.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add([[0.0], [1.0]])
+        >>> index.reset()
+        >>> index.ntotal
+        0
+        """
+        self._collection = Collection(self.divergence, self.side, self.device)
+
+    def reconstruct(self, ids: int | Array) -> np.ndarray:
+        """The items of some ids, as they were added.
+
+        Parameters
+        ----------
+        ids : int or array of shape (n_items,), int
+            All of them must be there.
+
+        Returns
+        -------
+        points : ndarray of shape (n_items, n_features), or (n_features,) for one id
+            In single precision if all items were added in it.
+
+        Examples
+        --------
+        >>> from bregnet import BregmanIndex
+        >>> index = BregmanIndex("sqeuclidean")
+        >>> index.add([[0.0], [1.0], [3.0]], ids=[5, 6, 7])
+        >>> index.reconstruct(7)
+        array([3.])
+        >>> index.reconstruct([6, 5])
+        array([[1.],
+               [0.]])
+        """
+        if isinstance(ids, int | np.integer):
+            return self.reconstruct(np.array([ids]))[0]
+        return self._collection.points_of(ids).cpu().numpy()
+
     @torch.no_grad()
     def search(self, Q: Array, k: int = 10, *, progress: bool | None = None) -> tuple[Array, Array]:
         """The k nearest items of each query.
@@ -209,7 +260,7 @@ class BregmanIndex:
         ----------
         Q : array of shape (n_queries, n_features)
         k : int, default=10
-            At most the number of items.
+            At most the number of items; more are an error, not filled up with ids that no item has.
         progress : bool, default=None
             Whether to show a progress bar; by default on a terminal, after two seconds.
 
@@ -228,10 +279,10 @@ class BregmanIndex:
         >>> index.search([[0.9]], k=2)[1]
         array([[1, 0]])
         """
-        queries = self._checked("Q", Q, tangent=self.side == "left")
+        queries = _checked(self, "Q", Q, tangent=self.side == "left")
         k = check.integer_at_least("k", k, 1)
         engine = self._ready(least=k)
-        found = self._found(engine, queries, k, progress)
+        found = _found(engine, queries, k, self._settings(), progress)
         return arrays.like(found.divergences, Q), arrays.like(engine.gallery.ids[found.rows], Q)
 
     @torch.no_grad()
@@ -262,7 +313,7 @@ class BregmanIndex:
         >>> index.search_radius([[0.5], [9.0]], 1.0)[1]
         [array([0, 1]), array([], dtype=int64)]
         """
-        queries = self._checked("Q", Q, tangent=self.side == "left")
+        queries = _checked(self, "Q", Q, tangent=self.side == "left")
         radii = _checked_radii(radius, queries)
         engine = self._ready()
         found: list[Found] = []
@@ -296,13 +347,13 @@ class BregmanIndex:
         >>> index.recall(X[:100], k=5) > 0.99
         True
         """
-        queries = self._checked("Q", Q, tangent=self.side == "left")
+        queries = _checked(self, "Q", Q, tangent=self.side == "left")
         k = check.integer_at_least("k", k, 1)
         engine = self._ready(least=k)
         if not len(queries):
             raise ValueError("Q must have at least one row, got none")
         exact = build_engine(engine.gallery, Settings("flat"))
-        found, wanted = (self._found(each, queries, k, None).rows for each in (engine, exact))
+        found, wanted = (_found(each, queries, k, self._settings(), None).rows for each in (engine, exact))
         return float((found[:, :, None] == wanted[:, None, :]).any(2).double().mean())
 
     @torch.no_grad()
@@ -330,7 +381,8 @@ class BregmanIndex:
         array([2])
         """
         symmetric = check.boolean("symmetric", symmetric)
-        return InnerProductForm.from_gallery(self._collection.gallery(), symmetric=symmetric)
+        form = InnerProductForm.from_gallery(self._collection.gallery(), symmetric=symmetric)
+        return replace(form, feature_map=getattr(self.divergence, "feature_map", None))
 
     @torch.no_grad()
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -385,13 +437,12 @@ class BregmanIndex:
         place = check.resolve_device(device)
         return read_folder(cls, check.folder("path", path), place, mmap=check.boolean("mmap", mmap))
 
-    def _checked(self, name: str, points: Array, *, tangent: bool) -> Tensor:
-        """Points in their own precision, single or double, in the domain of the divergence."""
-        checked = arrays.points(name, points, self.n_features, None, self.device).detach()
-        if checked.shape[1] == 0:
-            raise ValueError(f"{name} must have at least one feature, got shape {tuple(checked.shape)}")
-        self.divergence.generator._check_domain(name, checked, tangent)
-        return checked
+    @property
+    def _of_mapped(self) -> BregmanIndex:
+        """The same index for queries that are mapped already, such as its own items."""
+        inside = copy.copy(self)
+        inside.divergence = self.divergence.base
+        return inside
 
     def _settings(self) -> Settings:
         return Settings(self.kind, self.n_cells, self.nprobe, self.random_state)
@@ -400,15 +451,26 @@ class BregmanIndex:
         """The engine, built or brought up to date, for at least so many items."""
         return self._collection.ready(self._settings(), least)
 
-    def _found(self, engine: Engine, queries: Tensor, k: int, progress: bool | None) -> Found:
-        """What an engine finds, some queries at a time."""
-        divergences = torch.empty(len(queries), k, dtype=torch.float64, device=self.device)
-        rows = torch.empty(len(queries), k, dtype=torch.int64, device=self.device)
-        for part in _batches(len(queries), engine.batch_size(k), progress):
-            divergences[part], rows[part] = engine.search(queries[part], k, self._settings())
-        if not torch.isfinite(divergences).all():
-            raise ValueError("Q and the items must have finite divergences, got values so large that they overflow")
-        return Found(divergences, rows)
+
+def _checked(index: BregmanIndex, name: str, points: Array, *, tangent: bool) -> Tensor:
+    """Points in their own precision, single or double, in the domain of the divergence."""
+    checked = arrays.points(name, points, index.n_features, None, index.device).detach()
+    if checked.shape[1] == 0:
+        raise ValueError(f"{name} must have at least one feature, got shape {tuple(checked.shape)}")
+    checked = index.divergence._mapped(name, checked)
+    index.divergence.generator._check_domain(name, checked, tangent)
+    return checked
+
+
+def _found(engine: Engine, queries: Tensor, k: int, settings: Settings, progress: bool | None) -> Found:
+    """What an engine finds, some queries at a time."""
+    divergences = torch.empty(len(queries), k, dtype=torch.float64, device=queries.device)
+    rows = torch.empty(len(queries), k, dtype=torch.int64, device=queries.device)
+    for part in _batches(len(queries), engine.batch_size(k), progress):
+        divergences[part], rows[part] = engine.search(queries[part], k, settings)
+    if not torch.isfinite(divergences).all():
+        raise ValueError("Q and the items must have finite divergences, got values so large that they overflow")
+    return Found(divergences, rows)
 
 
 def _checked_radii(radius: float | Array, like: Tensor) -> Tensor:
@@ -423,11 +485,7 @@ def _checked_radii(radius: float | Array, like: Tensor) -> Tensor:
 
 def _batches(total: int, step: int, progress: bool | None) -> Iterator[slice]:
     """Slices of queries, with a progress bar on a terminal or where it is asked for."""
-    shown = sys.stderr.isatty() if progress is None else check.boolean("progress", progress)
-    if not shown:  # a bar that is not shown starts a thread all the same
-        yield from batches(total, step)
-        return
-    with tqdm(total=total, desc="searching", unit=" queries", delay=2.0) as bar:
+    with progress_bar("searching", total, progress) as advance:
         for part in batches(total, step):
             yield part
-            bar.update(part.stop - part.start)
+            advance(part.stop - part.start)

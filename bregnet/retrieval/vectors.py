@@ -13,6 +13,7 @@ from bregnet.retrieval.items import Found, Gallery, GrowingRows, nearest_first
 from bregnet.retrieval.lift import Lift, Queries
 
 LONGEST = 1e6  # vectors have lengths of about 1; beyond, they are scaled again, or single precision may overflow
+SMALL = 1e-4  # divergences below this share of the scale have lost digits as inner products, and are computed again
 NEAR = 1e-12  # divergences that differ by less than this share of the scale are computed again
 
 
@@ -39,6 +40,7 @@ class Vectors:
         self.gallery, self.lift, self.coarse, self.fine = gallery, lift, coarse, fine
         self._rows = GrowingRows(coarse, fine) if rows is None else rows  # with room for more
         self.long, self._longest = _outliers(coarse.norm(dim=1))
+        self._rounding = 1.01 * (self.width + 3) * 2.0**-24 * self._longest  # of products in single precision
 
     @classmethod
     def from_gallery(cls, gallery: Gallery) -> Vectors:
@@ -102,8 +104,11 @@ class Vectors:
 
     def least_score(self, queries: Queries, divergences: Tensor) -> Tensor:
         """The least inner product, in single precision, of items at most at these divergences, (m,)."""
-        rounding = 1.01 * (self.width + 3) * 2.0**-24 * self._longest  # of single precision
-        return (queries.offsets - divergences - NEAR * queries.scale) / queries.reach - rounding
+        return (queries.offsets - divergences - NEAR * queries.scale) / queries.reach - self._rounding
+
+    def margins(self, queries: Queries) -> Tensor:
+        """By how much an item's inner product may be below the k-th largest if it is one of the k nearest, (m,)."""
+        return 4 * NEAR * queries.scale / queries.reach + 2.1 * self._rounding
 
     def ranked(self, queries: Queries, rows: Tensor, k: int) -> Found:
         """The k nearest of the items in `rows` (m, c), in order; -1 among the rows stands for no item."""
@@ -111,13 +116,13 @@ class Vectors:
         values = torch.where(rows < 0, torch.inf, self._products(queries, there))
         ordered, order = values.sort(dim=1)
         near = ordered.diff(dim=1) <= NEAR * queries.scale[:, None]
-        doubtful = ordered <= 1e-4 * queries.scale[:, None]  # these have lost digits as inner products
+        doubtful = ordered <= SMALL * queries.scale[:, None]
         doubtful[:, 1:] |= near
         doubtful[:, :-1] |= near
         doubtful &= self._may_be_among(queries, ordered, there.gather(1, order), k)
         at = torch.zeros_like(doubtful).scatter_(1, order, doubtful).nonzero(as_tuple=True)
         ties = torch.zeros_like(values)
-        values[at], ties[at] = self.gallery.paired(queries.points[at[0]], there[at])
+        values[at], ties[at] = self.gallery.paired(queries.points, there[at], at[0])
         return nearest_first(self.gallery, queries.points, Found(values, there), ties, k)
 
     def completed(
@@ -152,11 +157,14 @@ class Vectors:
 
         Others need not be computed again: at a low temperature thousands of items have lost digits.
         """
+        may_be = ordered <= ordered[:, k - 1 : k] + self.slack(queries)[:, None]
+        return may_be | torch.isin(rows, self.long) if len(self.long) else may_be
+
+    def slack(self, queries: Queries) -> Tensor:
+        """By how much an item's inner product in double precision may be off for it to be one of the nearest, (m,)."""
         unit = 2.0**-53  # of double precision; the sum of a coarse and a fine part is off by 32 times as much
         rounding = (self.width + 32) * unit * queries.reach * (self._longest + self.lift.cancelled(self._longest))
-        margin = 4 * NEAR * queries.scale + 2 * rounding
-        may_be = ordered <= ordered[:, k - 1 : k] + margin[:, None]
-        return may_be | torch.isin(rows, self.long) if len(self.long) else may_be
+        return 4 * NEAR * queries.scale + 2 * rounding
 
     def _products(self, queries: Queries, rows: Tensor) -> Tensor:
         """Divergences of the queries and the items in `rows` (m, c), from inner products in double precision."""

@@ -767,3 +767,32 @@ def test_a_bar_where_it_is_asked_for(capsys):
     index = index_of(divergence("kl"), points(0, 2000, 3))
     index.search(points(1, 10, 3), 2)
     assert capsys.readouterr().err == ""
+
+
+def test_what_users_of_faiss_look_for():
+    X = points(0, 30, 3)
+    index = BregmanIndex("kl")
+    index.add(X[:20], ids=np.arange(20) * 7 % 100)
+    index.add(X[20:].astype(np.float32), ids=np.arange(200, 210))
+    assert index.ntotal == len(index) == 30
+    np.testing.assert_array_equal(index.reconstruct(index.ids[[3, 0, 19]]), X[[3, 0, 19]])
+    np.testing.assert_array_equal(index.reconstruct(205), X[25].astype(np.float32))
+    for ids, found in ((999, "999"), ([0, -1], "-1")):
+        with pytest.raises(ValueError, match=f"ids must be those of items in the index, got {found}$"):
+            index.reconstruct(ids)
+    index.reset()
+    assert index.ntotal == 0
+    index.add(points(1, 5, 4))  # of other features
+    assert index.search(points(1, 5, 4), k=1)[1].tolist() == [[0], [1], [2], [3], [4]]
+
+
+def test_a_divergence_is_a_metric_of_scikit_learn():
+    D, X, Q = divergences(3)["sum"], points(0, 40, 3), points(1, 6, 3)
+    peer = NearestNeighbors(n_neighbors=4, metric=D, algorithm="brute").fit(X)
+    index = BregmanIndex(D)
+    index.add(X)
+    for found, expected in zip(index.search(Q, k=4), peer.kneighbors(Q), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert D(Q[0], X[0]) == pytest.approx(D(Q, X)[0, 0], rel=1e-9)
+    with pytest.raises(ValueError, match="must have"):
+        D(Q[0], X)

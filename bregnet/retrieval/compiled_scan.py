@@ -1,0 +1,111 @@
+"""Compiled passes of the exact scan; a module of its own, so that the package does not import numba."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bregnet._core.compiling import compiled
+
+STEP = 64  # products that are compared at once: a few vector instructions
+
+
+def _compact(k, margin, values, rows, count):  # pragma: no cover - compiled
+    """Keep, of the first `count` candidates, those within `margin` of the k-th; return the bound and their number."""
+    bound = np.float32(np.partition(values[:count], count - k)[count - k] - margin)
+    kept = 0
+    for i in range(count):
+        if values[i] >= bound:
+            values[kept], rows[kept] = values[i], rows[i]
+            kept += 1
+    return bound, kept
+
+
+def _keep(products, first, skipped, k, room, margins, bounds, counts, values, rows):  # pragma: no cover - compiled
+    """Append the products that reach the bound of their query to its candidates, and raise the bound.
+
+    Parameters
+    ----------
+    products : (m, n)
+        Of m queries and the items from row `first` on, in single precision.
+    first : int
+    skipped : (n_items,) or (0,)
+        Whether an item is left out; none is where it is empty.
+    k, room : int
+        How many are looked for, and how many candidates there may be.
+    margins : (m,)
+        All items whose product is within the margin of the k-th largest are kept.
+    bounds, counts : (m,)
+        What candidates must reach, and how many there are. A bound becomes infinite where they do not fit.
+    values, rows : (m, width)
+        The candidates, in the first `room` columns.
+    """
+    n = products.shape[1]
+    for q in range(len(products)):
+        line, bound, count = products[q], bounds[q], counts[q]
+        for start in range(0, n, STEP):
+            some = line[start : min(start + STEP, n)]
+            above = 0
+            for value in some:
+                above += value >= bound
+            if above == 0:
+                continue
+            for i in range(len(some)):
+                row = first + start + i
+                if some[i] >= bound and not (len(skipped) and skipped[row]):
+                    values[q, count], rows[q, count] = some[i], row
+                    count += 1
+                    if count == room:
+                        bound, count = _compact(k, margins[q], values[q], rows[q], count)
+                        if count > room - k:  # too many are nearly equal
+                            bound, count = np.float32(np.inf), 0
+        bounds[q], counts[q] = bound, count
+
+
+def _rank(
+    k, margins, bounds, counts, values, rows, skipped, always, coarse, fine, vectors, terms, found, doubtful
+):  # pragma: no cover - compiled
+    """Divergences of the candidates in double precision, in order.
+
+    Parameters
+    ----------
+    k, margins, bounds, counts, values, rows, skipped
+        As `keep` left them. The bounds are raised for the last time; `rows` (m, width) become the candidates and those
+        that are `always` ranked, nearest first, and -1 where there are no more.
+    always : (n_always,)
+    coarse, fine : (n_items, width)
+    vectors : (m, width)
+    terms : (m, 5)
+        The offset and the reach of each query, below which divergence and below which difference to the next it must be
+        computed again, and by how much it may be off for that.
+    found : (m, width)
+        Where divergences go, infinite where there are no more.
+    doubtful : (m,)
+        Whether one of those that may belong to the answer must be computed again.
+    """
+    for q in range(len(counts)):
+        offset, reach, small, near, among = terms[q]
+        count = counts[q]
+        if count > k:
+            bounds[q], count = _compact(k, margins[q], values[q], rows[q], count)
+        for row in always:
+            rows[q, count] = row
+            count += 1
+        for c in range(count):
+            row, total = rows[q, c], 0.0
+            for f in range(vectors.shape[1]):
+                total += (np.float64(coarse[row, f]) + np.float64(fine[row, f])) * vectors[q, f]
+            found[q, c] = max(offset - reach * total, 0.0)
+        order = np.argsort(found[q, :count])
+        found[q, :count], rows[q, :count] = found[q, :count][order], rows[q, :count][order]
+        found[q, count:], rows[q, count:] = np.inf, -1
+        doubtful[q] = False
+        for c in range(count):
+            value = found[q, c]
+            unclear = value <= small or (c > 0 and value - found[q, c - 1] <= near)
+            unclear |= c + 1 < count and found[q, c + 1] - value <= near
+            doubtful[q] |= unclear and (value <= found[q, k - 1] + among or (len(skipped) and skipped[rows[q, c]]))
+
+
+_compact = compiled(_compact)
+keep = compiled(_keep)
+rank = compiled(_rank)
