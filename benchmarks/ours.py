@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import time
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from sklearn.metrics import r2_score
 
-from benchmarks import averages, votes
+from benchmarks import averages
 from benchmarks.data import Inner
 from benchmarks.rows import Outcome
-from bregnet import PBDL, PBDLCV, BregmanKNeighborsClassifier, DCRegressor
+from bregnet import PBDL, PBDLCV, BregmanKNeighborsClassifier, BregmanNCA, DCRegressor
 from bregnet.datasets import Fold
 
-N_NEIGHBORS = 5
-ONE_DIVERGENCE: dict[str, Any] = {
-    "refinements": 1,
-    "temperatures": (0.0, 0.1, 0.3, 1.0),
-    "scoring": "accuracy",
-    "max_iter": 300,
-    "tol": 0.05,
+CLASSIFIERS: dict[str, Callable[[Inner, bool], BregmanKNeighborsClassifier]] = {
+    "PBDLCV": lambda inner, quick: BregmanKNeighborsClassifier(
+        PBDLCV((0.1, 0.01) if quick else None, scoring="accuracy", cv=inner, random_state=0)
+    ),
+    "BregmanNCA": lambda inner, quick: BregmanKNeighborsClassifier(BregmanNCA(random_state=0), 50, weights="softmax"),
 }
-SETTINGS: dict[str, Any] = {
-    "regression": averages.SETTINGS,
-    "classification": votes.SETTINGS,
-    "one divergence": {**ONE_DIVERGENCE, "neighbours": N_NEIGHBORS},
-}
+CHOSEN = ("alpha", "temperature", "companion", "companion_weight", "n_neighbors", "n_iter")  # if the learner has them
+SETTINGS: dict[str, Any] = {"regression": averages.SETTINGS, **{name: {"defaults": 2} for name in CLASSIFIERS}}
 
 
 def regression(fold: Fold, inner: Inner, quick: bool, *, own_split: bool = False) -> Outcome:
@@ -50,35 +47,16 @@ def regression(fold: Fold, inner: Inner, quick: bool, *, own_split: bool = False
     return Outcome(score, best.result_.seconds, seconds, gap, extra)
 
 
-def classification(fold: Fold, inner: Inner, quick: bool) -> Outcome:
-    """Nearest neighbours under several learned divergences, everything chosen inside the training part."""
-    _compile(fold)
+def classification(method: str, fold: Fold, inner: Inner, quick: bool) -> Outcome:
+    """Nearest neighbors under a divergence that one of `CLASSIFIERS` has learned."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there is nothing to learn here
+        PBDL(max_iter=25, tol=1.0).fit(fold.X[:20], np.arange(20) % 2)  # compiled before seconds are counted
+    model = CLASSIFIERS[method](inner, quick)
     began = time.process_time()
-    found = votes.classify(fold, inner, votes.ALPHAS[1:2] if quick else votes.ALPHAS)
-    seconds = time.process_time() - began
-    fits = found.last_fits
-    extra = {"settings": found.settings, "fits": len(fits.gaps) * (inner.get_n_splits() + 1)}
-    return Outcome(found.accuracy, float(np.mean(fits.seconds)), seconds, float(np.mean(fits.gaps)), extra)
-
-
-def one_divergence(fold: Fold, inner: Inner, quick: bool) -> Outcome:
-    """Five nearest neighbours under one divergence, alpha and temperature chosen inside the training part."""
-    _compile(fold)
-    learner = PBDLCV((0.1, 0.01) if quick else None, cv=inner, random_state=0, **ONE_DIVERGENCE)
-    began = time.process_time()
-    learner.fit(fold.X, fold.y)
-    model = BregmanKNeighborsClassifier(learner.divergence_, N_NEIGHBORS).fit(fold.X, fold.y)
-    seconds = time.process_time() - began
-    extra = {
-        "alpha": learner.alpha_,
-        "temperature": learner.temperature_,
-        "iterations": learner.n_iter_,
-        "fits": learner.n_fits_ + 1,
-    }
+    model.fit(fold.X, fold.y)
+    seconds, learner = time.process_time() - began, model.learner_
+    result = getattr(learner, "result_", None)
+    extra = {name: getattr(learner, f"{name}_", None) for name in CHOSEN if hasattr(learner, f"{name}_")}
     score = float(model.score(fold.X_test, fold.y_test))
-    return Outcome(score, learner.result_.seconds, seconds, learner.gap_, extra)
-
-
-def _compile(fold: Fold) -> None:
-    """Before seconds are counted."""
-    PBDL(max_iter=25, tol=1.0, n_pieces=2).fit(fold.X[:20], np.arange(20) % 2)
+    return Outcome(score, result.seconds if result else seconds, seconds, result.gap if result else None, extra)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from benchmarks.paper_figures import Classification, Regression
-from benchmarks.paper_units import FoldRow, Row, TimingRow, fold_units, table_methods, timing_unit
+from benchmarks.paper_units import FoldRow, Row, TimingRow, fold_units, own_methods, table_methods, timing_unit
 from benchmarks.rows import Store
 
 Values: TypeAlias = dict[str, Any]
@@ -41,6 +41,8 @@ class Sheet:
         `max` or `min`.
     counts : tuple of str
         In how many rows we do better.
+    own : tuple of str
+        Our columns.
     """
 
     title: str
@@ -49,6 +51,7 @@ class Sheet:
     compared: tuple[str, ...]
     best: Callable[..., str]
     counts: tuple[str, ...] = ()
+    own: tuple[str, ...] = ("ours",)
 
     def text(self, row: Values, column: str) -> str:
         """A cell as it is printed."""
@@ -112,7 +115,7 @@ def _timing_cells(store: Store, table: int, row: TimingRow, quick: bool) -> Valu
 
 def _scores(store: Store, table: int, rows: Sequence[FoldRow], quick: bool, title: str) -> Sheet:
     """Tables 3 and 4: means over folds."""
-    method_with_alpha = "ours" if table == 3 else "one divergence"
+    ours = own_methods(table)
     filled = []
     for row in rows:
         cells: Values = {**row.head, **row.scores}
@@ -123,18 +126,19 @@ def _scores(store: Store, table: int, rows: Sequence[FoldRow], quick: bool, titl
             single = [each["extra"].get("one_fit") for each in done]
             if done and None not in single:
                 cells["one fit"] = 100 * sum(single) / len(single)
-            if done and method == method_with_alpha:
+            if done and method == ours[0]:
                 cells |= {"gap": _mean(done, "gap"), "alpha": _span(done, "alpha")}
         filled.append(cells)
     papers, own = tuple(rows[0].scores), table_methods(table)
     own = ("ours", "one fit", *own[1:]) if table == 3 else own
     columns = {**_head(rows), **dict.fromkeys((*papers, *own), ".1f"), "gap": ".1%", "alpha": "16"}
-    trees = ["ours", "forest", "xgboost"]
-    counts = [
-        *(count(filled, f"ours at least {c}", _at_least(c), ["ours", c]) for c in papers if c not in PEERS),
-        count(filled, "ours above both forest and xgboost here", _above_trees, trees),
-    ]
-    return Sheet(title, columns, filled, (*papers, *own), max, tuple(counts))
+    counts = []
+    for method in ours:
+        rivals = [column for column in papers if column not in PEERS]
+        counts += [count(filled, f"{method} at least {c}", _at_least(method, c), [method, c]) for c in rivals]
+        trees = f"{method} above both forest and xgboost here"
+        counts.append(count(filled, trees, _above_trees(method), [method, "forest", "xgboost"]))
+    return Sheet(title, columns, filled, (*papers, *own), max, tuple(counts), ours)
 
 
 def _seconds(store: Store, table: int, rows: Sequence[FoldRow], quick: bool, title: str) -> Sheet:
@@ -155,10 +159,11 @@ def _seconds(store: Store, table: int, rows: Sequence[FoldRow], quick: bool, tit
     counts = [
         count(
             filled,
-            f"ours faster than {column.removesuffix(': all')}",
-            _less("ours: all", column),
-            ["ours: all", column],
+            f"{method} faster than {column.removesuffix(': all')}",
+            _less(f"{method}: all", column),
+            [f"{method}: all", column],
         )
+        for method in own_methods(table)
         for column in papers
     ]
     return Sheet(title, columns, filled, tuple(alls), min, tuple(counts))
@@ -187,10 +192,10 @@ def _less(column: str, other: str) -> Callable[[Values], bool]:
     return lambda row: isinstance(row[column], float) and row[column] < row[other]
 
 
-def _at_least(column: str) -> Callable[[Values], bool]:
+def _at_least(method: str, column: str) -> Callable[[Values], bool]:
     """As printed, to one decimal: the paper's figures are rounded too."""
-    return lambda row: round(row["ours"], 1) >= row[column]
+    return lambda row: round(row[method], 1) >= row[column]
 
 
-def _above_trees(row: Values) -> bool:
-    return round(row["ours"], 1) > max(round(row["forest"], 1), round(row["xgboost"], 1))
+def _above_trees(method: str) -> Callable[[Values], bool]:
+    return lambda row: round(row[method], 1) > max(round(row["forest"], 1), round(row["xgboost"], 1))

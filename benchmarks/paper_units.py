@@ -27,7 +27,7 @@ TimingRow: TypeAlias = Synthetic | Timing  # its figures come from one fit
 Row: TypeAlias = FoldRow | TimingRow
 
 FIGURES: dict[int, tuple[Row, ...]] = {1: TABLE_1, 2: TABLE_2, 3: TABLE_3, 4: TABLE_4, 5: TABLE_5}
-METHODS = ("ours", "one divergence", "lasso", "forest", "xgboost")
+METHODS = ("ours", *ours.CLASSIFIERS, "lasso", "forest", "xgboost")
 QUICK_SETS = {1: {"d2", "d4"}, 2: {"d2", "d4"}, 3: {"concrete", "airfoil"}, 4: {"iris", "wine"}, 5: {"concrete"}}
 MOST_ITERATIONS, QUICK_ITERATIONS = 3200, 300
 
@@ -45,16 +45,20 @@ def chosen_rows(table: int, quick: bool, sets: Sequence[str] | None = None) -> l
 
 def table_methods(table: int) -> tuple[str, ...]:
     """The methods that have a column here."""
-    columns = {3: ("ours", "lasso", "forest", "xgboost"), 4: ("ours", "one divergence", "forest", "xgboost")}
+    columns = {3: ("ours", "lasso", "forest", "xgboost"), 4: (*own_methods(4), "forest", "xgboost")}
     return columns.get(table, ("ours",))
+
+
+def own_methods(table: int) -> tuple[str, ...]:
+    """The methods of a table that are ours."""
+    return tuple(ours.CLASSIFIERS) if table == 4 else ("ours",)
 
 
 def settings(table: int, method: str, quick: bool) -> dict[str, Any]:
     """What an outcome of table 3 or 4 depends on besides the data."""
-    if method not in ("ours", "one divergence"):
+    if method not in own_methods(table):
         return baselines.settings(method, quick)
-    name = method if method != "ours" else "regression" if table == 3 else "classification"
-    own = ours.SETTINGS.get(name, ours.SETTINGS)
+    own = ours.SETTINGS.get("regression" if method == "ours" else method, ours.SETTINGS)
     return {**own, "quick": True} if quick else dict(own)
 
 
@@ -102,12 +106,10 @@ def compute(unit: Unit, quick: bool) -> Outcome:
         return paper_timing.timed_fit(fold, dc=True, stop=unit.settings["stop"], max_iter=unit.settings["max_iter"])
     classify = unit.table == 4
     inner = inner_folds(fold.y, classify=classify)
-    if unit.method == "ours" and classify:
-        return ours.classification(fold, inner, quick)
+    if unit.method in ours.CLASSIFIERS:
+        return ours.classification(unit.method, fold, inner, quick)
     if unit.method == "ours":
         return ours.regression(fold, inner, quick, own_split=unit.settings["rows"] == "own split")
-    if unit.method == "one divergence":
-        return ours.one_divergence(fold, inner, quick)
     if unit.method == "lasso":
         return baselines.lasso(fold, inner, quick)
     return getattr(baselines, unit.method)(fold, inner, quick, classify=classify)

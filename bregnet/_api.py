@@ -12,13 +12,14 @@ from bregnet.divergences import (
     ItakuraSaito,
     KullbackLeibler,
     Logistic,
+    MappedDivergence,
     MaxAffine,
     Quadratic,
     SquaredEuclidean,
     divergence,
 )
-from bregnet.io import load, save
-from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
+from bregnet.io import load, save, to_onnx
+from bregnet.learners import PBDL, BregmanNCA, ConvexRegressor, DCRegressor, FeatureMap
 from bregnet.reporting import Report, report
 from bregnet.retrieval import (
     BregmanIndex,

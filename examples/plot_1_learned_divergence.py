@@ -20,7 +20,7 @@ X, y = load_wine(return_X_y=True)
 X, X_new, y, y_new = train_test_split(X, y, test_size=0.4, random_state=0, stratify=y)
 scaler = StandardScaler().fit(X)
 X, X_new = scaler.transform(X), scaler.transform(X_new)
-model = PBDL(alpha=0.1, temperature=0.1).fit(X, y)
+model = PBDL(alpha=0.1, temperature=0.1, tol=0.01).fit(X, y)
 print(model.result_.status)
 
 # %%

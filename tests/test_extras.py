@@ -24,7 +24,17 @@ class Others(PathFinder):
 sys.meta_path[:] = [BuiltinImporter, FrozenImporter, Others]
 """
 # what no part of the core may import
-EXTRAS = ("click", "jinja2", "markupsafe", "matplotlib", "pandas", "pyarrow", "lancedb", "pytorch_metric_learning")
+EXTRAS = (
+    "click",
+    "jinja2",
+    "markupsafe",
+    "matplotlib",
+    "pandas",
+    "pyarrow",
+    "lancedb",
+    "onnx",
+    "pytorch_metric_learning",
+)
 
 
 def without(packages, code, cwd, *arguments):
@@ -73,6 +83,11 @@ def test_the_five_lines_of_the_readme_need_no_extra(tmp_path):
             "bregnet.report('sqeuclidean', [[0.0], [1.0]], [0, 1])",
             "bregnet.report needs the package jinja2: pip install 'bregnet[report]'",
         ),
+        (
+            "onnx",
+            "bregnet.to_onnx(bregnet.MaxAffine([[1.0]], [0.0]))",
+            "bregnet.to_onnx needs the package onnx: pip install 'bregnet[onnx]'",
+        ),
     ],
 )
 def test_functions_name_the_extra(tmp_path, missing, call, message):
@@ -114,7 +129,7 @@ def test_all_has_what_the_other_extras_have():
             found |= set.union(*map(held, inner[1].split(","))) if inner else {requirement}
         return found
 
-    assert held("all") == set.union(*(held(name) for name in ("report", "cli", "tables", "losses", "stores")))
+    assert held("all") == set.union(*(held(name) for name in ("report", "cli", "excel", "tables", "losses", "stores")))
     assert held("report") < held("cli")
     assert held("all") < held("dev")
     assert held("all") < held("docs")

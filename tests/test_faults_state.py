@@ -63,7 +63,7 @@ SEEDED = {
     **{f"{name} with cells": {"n_pieces": 4} for name in sorted(fuzzing.SOLVED)},
     "BregmanKMeans at random": {"init": "random", "n_init": 2},
     "BregmanKMeans in batches": {"batch_size": 5},
-    "BregmanNearestNeighbors in cells": {"index": "ivf", "n_cells": 4, "nprobe": 1},
+    "BregmanNearestNeighbors in cells": {"kind": "ivf", "n_cells": 4, "nprobe": 1},
     "BregmanMixture at random": {"init_params": "random_from_data", "n_init": 2},
 }
 

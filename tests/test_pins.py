@@ -13,11 +13,11 @@ from tests.support import pinned_results
 ROOT = Path(__file__).parent.parent
 PUBLIC = {
     "bregnet": """
-        PBDL ConvexRegressor DCRegressor PBDLCV ConvexRegressorCV DCRegressorCV Check Result Checkpoint
-        BregmanDivergence divergence BregmanIndex BregmanNearestNeighbors BregmanKNeighborsClassifier
-        BregmanKNeighborsRegressor BregmanRanker BregmanKMeans BregmanMixture Generator GeneratorSum MaxAffine
-        DifferenceOfConvex Quadratic SquaredEuclidean KullbackLeibler ItakuraSaito Logistic save load
-        UnreadableFileError report Report datasets distributed metrics nn plotting __version__
+        PBDL BregmanNCA ConvexRegressor DCRegressor PBDLCV ConvexRegressorCV DCRegressorCV FeatureMap Check Result
+        Checkpoint BregmanDivergence MappedDivergence divergence BregmanIndex BregmanNearestNeighbors
+        BregmanKNeighborsClassifier BregmanKNeighborsRegressor BregmanRanker BregmanKMeans BregmanMixture Generator
+        GeneratorSum MaxAffine DifferenceOfConvex Quadratic SquaredEuclidean KullbackLeibler ItakuraSaito Logistic
+        save load to_onnx UnreadableFileError report Report datasets distributed metrics nn plotting __version__
     """,
     "bregnet.metrics": """
         mean_average_precision map_at_r r_precision precision_at_k recall_at_k retrieval_auc purity
@@ -25,7 +25,8 @@ PUBLIC = {
     "bregnet.datasets": "load paper_folds Fold PaperSet PAPER_SETS",
     "bregnet.distributed": "joined current Ranks RankLostError",
     "bregnet.plotting": """
-        convergence feature_bounds predictions divergence_matrix divergence_map precision_recall neighbours
+        convergence feature_bounds predictions residuals partial_dependence divergence_matrix
+        divergence_map precision_recall neighbors neighbours
     """,
     "bregnet.nn": "BregmanKNN LearnableMaxAffine BregmanDistance",
 }

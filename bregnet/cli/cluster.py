@@ -38,8 +38,7 @@ def run(
     means = BregmanKMeans(k, divergence=divergence, n_init=starts, random_state=seed)
     with warnings_as_lines():
         found = means.fit_predict(rows.X)
-    called = np.arange(len(found)) if rows.labels is None else rows.labels
-    write_csv(output, [names or "row", "cluster"], zip(called.tolist(), found.tolist(), strict=True))
+    write_csv(output, [names or "row", "cluster"], zip(rows.called.tolist(), found.tolist(), strict=True))
     if saved is not None:
         save(means, saved)
     sizes = ", ".join(map(str, np.bincount(found, minlength=k)))

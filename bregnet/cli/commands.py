@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from bregnet.cli import options
+from bregnet.cli.usage import check_usage
 
 
 def _command(*examples: str) -> Callable[[Callable[[], None]], click.Command]:
@@ -21,10 +22,11 @@ def _command(*examples: str) -> Callable[[Callable[[], None]], click.Command]:
 
     def declared(about: Callable[[], None]) -> click.Command:
         def work(**given: Any) -> None:
+            check_usage(about.__name__, given)
             if "features" in given:
                 from bregnet.cli.data import Columns
 
-                given["columns"] = Columns(given.pop("features"), given.pop("drop"))
+                given["columns"] = Columns(*(given.pop(name) for name in ("features", "drop", "sep", "missing")))
             import_module(f"bregnet.cli.{about.__name__}").run(**given)
 
         epilog = "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])
@@ -68,6 +70,7 @@ def demo() -> None:
 @_command(
     "bregnet fit flowers.csv --target species -o model",
     "bregnet fit flowers.csv --target species --drop notes -o model --holdout 0.2 --report flowers.html",
+    "bregnet fit cars.csv --target maker --id plate --one-hot auto --impute median -o model",
     "bregnet fit rows.parquet --pairs pairs.csv -o model       # columns i, j, similar",
     "bregnet fit houses.csv --target price --cv 5 -o model     # chooses alpha",
     "torchrun --nproc-per-node 2 -m bregnet fit X.npy --target y.npy -o model --checkpoint state --resume",
@@ -77,12 +80,14 @@ def demo() -> None:
 @click.option("--pairs", type=options.PATH, metavar="FILE", help="Pairs of rows: columns i, j, similar (0 or 1).")
 @click.option("--triplets", type=options.PATH, metavar="FILE", help="Rows: columns anchor, nearer, farther.")
 @click.option("-o", "--output", type=options.PATH, required=True, metavar="MODEL", help="The file to write.")
+@options.ids
 @options.columns
+@options.encoding
 @click.option(
     "--learner",
     type=click.Choice(["pbdl", "convex", "dc"]),
     help="A divergence from labels, or convex or difference-of-convex regression. By default pbdl, and dc where the"
-    " target is a column of floating-point numbers.",
+    " target holds floating-point numbers, or whole numbers of which most are different.",
 )
 @click.option("--alpha", type=options.POSITIVE, help="Weight of the penalty on the slopes.")
 @click.option("--search-alpha", is_flag=True, help="Choose alpha, temperature and companion by cross-validation.")
@@ -92,6 +97,11 @@ def demo() -> None:
     "--n-pieces", callback=options.pieces, metavar="N|auto|all", help="Affine pieces; all is one for every row."
 )
 @click.option("--temperature", type=click.FloatRange(min=0), help="Smoothing of the learned function.")
+@click.option(
+    "--feature-map",
+    type=click.Choice(["lda", "rbf", "rbf+lda"]),
+    help="Learn from discriminant coordinates, features of a Gaussian kernel, or both one after the other (pbdl).",
+)
 @click.option("--tol", type=options.POSITIVE, help="Certified gap at which the fit stops.")
 @click.option("--max-iter", type=options.COUNT, help="The largest number of iterations.")
 @click.option("--standardize/--no-standardize", default=None, help="Whether alpha is for data of unit variance.")
@@ -100,8 +110,9 @@ def demo() -> None:
     "--holdout",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     metavar="SHARE",
-    help="A share of the rows to hold out of the fit and score.",
+    help="A share of the rows to hold out of the fit and score; MODEL.held-out.csv has their numbers.",
 )
+@click.option("--keep-rows", is_flag=True, help="Keep all rows and their labels in the model, for predict and search.")
 @options.report
 @click.option("--checkpoint", type=options.PATH, metavar="FOLDER", help="Where to write the state of the fit.")
 @click.option("--resume", is_flag=True, help="Go on from the state in the checkpoint's folder, if there is one.")
@@ -110,9 +121,12 @@ def demo() -> None:
 def fit() -> None:
     """Fit a model to DATA and write it to a file.
 
-    DATA is a table (.csv, .parquet), an .npz archive with arrays X and y, or an .npy matrix, which is memory-mapped,
-    with its target in another .npy file. Rows of pairs and triplets are numbered from 0. Under torchrun all processes
-    share the work.
+    DATA is a table (.csv, .tsv, .txt, each also as .gz, .parquet, .xlsx), an .npz archive with arrays X and y, or an
+    .npy matrix, which is memory-mapped, with its target in another .npy file. Rows are numbered from 0, in pairs and
+    triplets too. Under torchrun all processes share the work.
+
+    Features must be numbers. Columns of categories are encoded by --one-hot or --ordinal, and gaps are filled by
+    --impute. The model keeps how, so that all commands take tables like DATA.
 
     A report is about the held-out rows, or without --holdout about those of the fit.
     """
@@ -130,6 +144,7 @@ def fit() -> None:
     "--known", type=options.PATH, metavar="TABLE", help="Rows to search, with the same target (not for .npy)."
 )
 @click.option("-k", "--k", type=options.COUNT, default=5, show_default=True, help="Neighbors of the classifier.")
+@options.ids
 @options.columns
 @options.seed
 @options.as_json
@@ -177,7 +192,7 @@ def search() -> None:
 @options.data
 @click.option("-k", "--k", type=options.COUNT, required=True, help="Number of clusters.")
 @click.option("--target", metavar="COLUMN", help="Known classes, to compare the clusters with.")
-@click.option("--id", "names", metavar="COLUMN", help="Names of the rows; by default their numbers, from 0.")
+@options.ids
 @click.option("--starts", type=options.COUNT, default=5, show_default=True, help="Starts, of which the best counts.")
 @click.option("-o", "--output", type=options.PATH, metavar="OUT", help="A CSV file; by default the standard output.")
 @click.option("--save", "saved", type=options.PATH, metavar="MODEL", help="Write the clusters as a model.")
@@ -196,9 +211,14 @@ def cluster() -> None:
     "bregnet predict prices new-houses.csv -o predictions.csv",
     "bregnet predict prices - < new-houses.csv > predictions.csv",
     "bregnet predict prices X.npy -o predictions.npy",
+    "bregnet predict model new-flowers.csv --known flowers.csv --target species",
 )
 @options.model
 @options.data
+@click.option("--known", type=options.PATH, metavar="TABLE", help="Rows with labels, for a divergence (not for .npy).")
+@click.option("--target", metavar="COLUMN", help="The labels in --known.")
+@click.option("-k", "--k", type=options.COUNT, help="Neighbors that vote; by default 5, or those of the classifier.")
+@options.ids
 @click.option(
     "-o", "--output", type=options.PATH, metavar="OUT", help="A .csv or .npy file; by default the standard output."
 )
@@ -206,6 +226,9 @@ def cluster() -> None:
 @options.quiet
 def predict() -> None:
     """Predict the rows of DATA with a regression MODEL, a classifier or clusters.
+
+    A MODEL of labels predicts the label of most of the nearest rows of --known, or of the rows that bregnet fit
+    --keep-rows has kept in it.
 
     The columns of a table are found by the names the model was fitted with; others are left out. DATA may be "-", for a
     CSV table on the standard input.

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from bregnet.cli.data import Columns, Data, needed_target
+from bregnet.cli.data import Columns, Data
 from bregnet.cli.models import Model
 from bregnet.cli.output import check_outputs, table, tell, warnings_as_lines, write_json, write_report
 from bregnet.cli.scores import divergence_scores, headed, regression_scores, warn_of_nothing
+from bregnet.cli.usage import needed_target
 from bregnet.divergences.resolve import side_of
 
 
@@ -20,6 +21,7 @@ def run(
     known: Path | None,
     columns: Columns,
     *,
+    names: str | None,
     k: int,
     seed: int,
     as_json: bool,
@@ -31,8 +33,8 @@ def run(
     model = Model.read(path)
     if model.is_regressor and known is not None:
         raise click.UsageError(f"--known is for divergences, got {path}, which holds a {model.kind}")
-    rows = model.rows(data, columns, target=needed_target(data, target))
-    others = None if known is None else model.rows(known, columns, target=needed_target(known, target))
+    rows = model.rows(data, columns, target=needed_target(data, target), names=names)
+    others = None if known is None else model.rows(known, columns, target=needed_target(known, target), names=names)
     searched = "each against the others" if others is None else f"each against {len(others.X)} known ones"
     tell(f"{model.kind} in {path}: {len(rows.X)} rows of {data}, {searched}", quiet=quiet or model.is_regressor)
     with warnings_as_lines():

@@ -2,58 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import click
 import numpy as np
+from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
+from sklearn.pipeline import Pipeline
 
-from bregnet.cli.data import Data, needed_target, read_pairs, read_rows, read_triplets
+from bregnet.cli.data import Data, read_pairs, read_rows, read_triplets
+from bregnet.cli.features import Encoding, described, fitted_transformer, id_like, transformed
 from bregnet.cli.options import STANDARD
-from bregnet.cli.output import check_outputs, shows_progress, table, tell, warnings_as_lines, write_report
+from bregnet.cli.output import check_outputs, shows_progress, table, tell, warnings_as_lines, write_csv, write_report
 from bregnet.cli.scores import divergence_scores, headed, regression_scores, warn_of_nothing
+from bregnet.cli.tables import listed
+from bregnet.cli.usage import needed_target
 from bregnet.distributed import joined
 from bregnet.io import save
 from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
+from bregnet.retrieval import BregmanKNeighborsClassifier
 from bregnet.selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
 from bregnet.solver.checkpoints import Checkpoint
 
 
 def run(*, search_alpha: bool, cv: int | None, checkpoint: Path | None, resume: bool, **given: Any) -> None:
     """Fit, write the model and print the result."""
-    _check_usage({"search_alpha": search_alpha, "cv": cv, "checkpoint": checkpoint, **given}, resume)
-    own = ("alpha", "n_pieces", "temperature", "tol", "max_iter", "standardize", "balanced")
+    own = ("alpha", "n_pieces", "temperature", "tol", "max_iter", "standardize", "balanced", "feature_map")
     parameters = {name: value for name in own if (value := given.pop(name)) is not None}
     if checkpoint is not None:
         parameters["checkpoint"] = Checkpoint(checkpoint, resume=resume)
-    _fit_and_write(SimpleNamespace(**given, folds=cv or (5 if search_alpha else None), parameters=parameters))
-
-
-def _check_usage(given: dict[str, Any], resume: bool) -> None:
-    """Raise an error where options do not go together."""
-    if resume and given["checkpoint"] is None:
-        raise click.UsageError("--resume needs --checkpoint")
-    named = [name for name in ("target", "pairs", "triplets") if given[name] is not None]
-    if len(named) > 1:
-        raise click.UsageError(f"only one of --target, --pairs and --triplets can be learned from, got {_all(named)}")
-    if named in (["pairs"], ["triplets"]):
-        for name in ("search_alpha", "cv", "report", "holdout"):
-            if given[name]:
-                raise click.UsageError(f"{_all([name])} needs --target, got {_all(named)}")
-        if given["learner"] not in (None, "pbdl"):
-            raise click.UsageError(f"the learner {given['learner']} needs --target, got {_all(named)}")
-    if given["search_alpha"] or given["cv"]:
-        for name in ("alpha", "checkpoint"):
-            if given[name] is not None:
-                raise click.UsageError(f"{_all([name])} is for one fit, not for --search-alpha or --cv")
-    elif given["jobs"] is not None:
-        raise click.UsageError("--jobs is for --search-alpha or --cv")
-
-
-def _all(names: list[str]) -> str:
-    return " and ".join(f"--{name.replace('_', '-')}" for name in names)
+    encoding = Encoding(given.pop("one_hot") or (), given.pop("ordinal"), given.pop("impute"))
+    folds = cv or (5 if search_alpha else None)
+    _fit_and_write(SimpleNamespace(**given, folds=folds, parameters=parameters, encoding=encoding))
 
 
 def _fit_and_write(job: Any) -> None:
@@ -64,54 +47,61 @@ def _fit_and_write(job: Any) -> None:
         if job.folds is not None and ranks.size > 1:
             raise click.UsageError("alpha is searched for by one process, got several that share the points")
         if is_first:
-            check_outputs(job.output, report=job.report)
+            check_outputs(job.output, _held_out_list(job), report=job.report)
         read = _read(job)
-        name = job.learner or ("dc" if read.is_float else "pbdl")
-        if name != "pbdl" and np.asarray(read.y).dtype.kind not in "biuf":
-            raise ValueError(f"the learner {name} needs a target of numbers, but {read.target!r} holds labels")
+        name = _learner(job, read)
         model = _unfitted(name, job, verbose=int(shows_progress(quiet=quiet)))
         tell(_intention(model, job, read), quiet=quiet)
+        _point_out_ids(read, quiet=quiet)
         fitted_to, held_out = _parts(name, job, read)
         with warnings_as_lines(silent=not is_first):
+            columns = fitted_transformer(read.encoding, fitted_to.X)
+            if columns is not None:
+                tell(described(columns), quiet=quiet)
+                fitted_to = _encoded(columns, fitted_to, job)
+                held_out = None if held_out is None else _encoded(columns, held_out, job)
             _fit(model, fitted_to, job)
             if name == "pbdl" and job.folds is not None:  # a single fit says so itself
                 warn_of_nothing(model.divergence_, fitted_to)
-        if not is_first:
-            return
-        save(model.set_params(verbose=0), job.output)
-        if not quiet:
-            result = model.result_
-            if hasattr(model, "best_score_"):
-                score = f"score {model.best_score_:.4g} in {model.n_splits_} folds"
-                chosen = f"alpha {model.alpha_:.4g}, temperature {model.temperature_:.4g}"
-                if getattr(model, "companion_", None) is not None:
-                    chosen += f", companion {model.companion_} of weight {model.companion_weight_:.4g}"
-                click.echo(f"chosen: {chosen} ({score})")
-            click.echo(result.status)
-            click.echo(f"objective {result.objective:.6g}, gap {result.gap:.3g}, {result.seconds:.1f} seconds")
-        tell(f"written to {job.output}", quiet=quiet)
-        if held_out is not None:
-            with warnings_as_lines():
-                scores = _held_out_scores(name, model, fitted_to, held_out, job)
-            click.echo(scores)
-        if job.report is not None:
-            _report(model, fitted_to, held_out, job)
+        if is_first:
+            with warnings_as_lines(silent=True):
+                _write(model.set_params(verbose=0), columns, read, job)
+            _print_result(model, job)
+            _about_rows(name, model, fitted_to, held_out, job)
 
 
 def _read(job: Any) -> Data:
     supervision = job.pairs or job.triplets
+    how = {"columns": job.columns, "label": job.names, "encoding": job.encoding}
     if supervision is None:
-        return read_rows(job.data, columns=job.columns, target=needed_target(job.data, job.target))
+        return read_rows(job.data, target=needed_target(job.data, job.target), **how)
     if supervision == job.data == STANDARD:
         raise click.UsageError("DATA and its pairs or triplets must not both be the standard input")
-    return read_rows(job.data, columns=job.columns)
+    return read_rows(job.data, **how)
+
+
+def _learner(job: Any, read: Data) -> str:
+    """The name of the learner: the given one, or that for a target like this."""
+    name = job.learner or ("dc" if read.is_float or _mostly_distinct(read) else "pbdl")
+    if name != "pbdl" and np.asarray(read.y).dtype.kind not in "biuf":
+        raise ValueError(f"the learner {name} needs a target of numbers, but {read.target!r} holds labels")
+    if name != "pbdl" and job.keep_rows:
+        raise click.UsageError(f"--keep-rows is for the learner pbdl, not for {name}")
+    return str(name)
+
+
+def _mostly_distinct(read: Data) -> bool:
+    """Whether most rows have a whole number of their own as target, so that hardly any two are of a class."""
+    y = None if read.y is None else np.asarray(read.y)
+    return y is not None and y.dtype.kind in "iu" and 2 * len(np.unique(y)) > len(y)
 
 
 def _unfitted(name: str, job: Any, *, verbose: int) -> Any:
     """The estimator with the given options."""
     given = dict(job.parameters)
-    if name != "pbdl" and "balanced" in given:
-        raise click.UsageError(f"--balanced is for the learner pbdl, not for {name}")
+    for each in ("balanced", "feature_map"):
+        if name != "pbdl" and each in given:
+            raise click.UsageError(f"--{each.replace('_', '-')} is for the learner pbdl, not for {name}")
     if given.get("n_pieces") == "all":
         given["n_pieces"] = None
     if job.folds is None:
@@ -130,21 +120,50 @@ def _intention(model: Any, job: Any, data: Data) -> str:
     what = f"fitting {type(model).__name__} to {job.data}: {rows} rows, {features} features"
     if data.y is None:
         return f"{what}, {f'pairs of {job.pairs}' if job.pairs else f'triplets of {job.triplets}'}"
-    if isinstance(model, PBDL | PBDLCV):
-        what += f", {len(np.unique(np.asarray(data.y)))} classes"
-    why, other = ("floating-point numbers", "pbdl") if data.is_float else ("labels", "dc")
-    way_out = f"; --learner {other} takes it otherwise"
-    return f"{what} (the target {data.target!r} holds {why}{way_out})" if job.learner is None else what
+    values, is_pbdl = np.asarray(data.y), isinstance(model, PBDL | PBDLCV)
+    distinct = len(np.unique(values))
+    if is_pbdl:
+        what += f", {distinct} classes"
+    if job.learner is not None:
+        return what
+    if values.dtype.kind in "iu":
+        taken = "labels" if is_pbdl else "numbers to predict"
+        why = f"{distinct} distinct whole numbers, taken for {taken}"
+    else:
+        why = "labels" if is_pbdl else "floating-point numbers"
+    way_out = f"; --learner {'dc' if is_pbdl else 'pbdl'} takes it otherwise" if values.dtype.kind in "iuf" else ""
+    return f"{what} (the target {data.target!r} holds {why}{way_out})"
+
+
+def _point_out_ids(read: Data, *, quiet: bool) -> None:
+    found = [] if isinstance(read.X, np.ndarray) else id_like(read.X)
+    if found:
+        are = "looks like an id and is a feature" if len(found) == 1 else "look like ids and are features"
+        ways = f"--id {found[0]} takes it for names of the rows, --drop {','.join(found)} leaves out"
+        tell(f"note: {listed(found)} {are}: {ways}", quiet=quiet)
 
 
 def _parts(name: str, job: Any, read: Data) -> tuple[Data, Data | None]:
-    """Rows to fit, and held-out rows."""
+    """Rows to fit, and held-out rows: of every class as large a share as possible, and no class of one row."""
     if job.holdout is None:
         return read, None
-    classes = read.y if name == "pbdl" else None
-    rows = np.arange(len(read.X))
+    rows, classes = np.arange(len(read.X)), None
+    alone = np.empty(0, dtype=np.int64)
+    if name == "pbdl":
+        _, codes, counts = np.unique(np.asarray(read.y), return_inverse=True, return_counts=True)
+        is_alone = counts[codes] == 1
+        rows, alone = rows[~is_alone], rows[is_alone]
+        if len(rows) == 0:
+            raise ValueError(f"--holdout needs a class with at least 2 rows, but {read.target!r} has none")
+        n_out = int(np.ceil(job.holdout * len(rows)))
+        n_classes = int((counts > 1).sum())
+        classes = codes[rows] if n_classes <= min(n_out, len(rows) - n_out) else None
     inside, out = train_test_split(rows, test_size=job.holdout, random_state=job.seed, stratify=classes)
-    return read.part(np.sort(inside)), read.part(np.sort(out))
+    return read.part(np.sort(np.concatenate([inside, alone]))), read.part(np.sort(out))
+
+
+def _encoded(columns: ColumnTransformer, rows: Data, job: Any) -> Data:
+    return replace(rows, X=transformed(columns, rows.X, str(job.data)))
 
 
 def _fit(model: Any, read: Data, job: Any) -> None:
@@ -156,17 +175,56 @@ def _fit(model: Any, read: Data, job: Any) -> None:
         model.fit(read.X, read.y)
 
 
+def _write(model: Any, columns: ColumnTransformer | None, read: Data, job: Any) -> None:
+    """Write the model, with all rows of the file if they are to be kept, and what makes numbers of a table."""
+    kept = model
+    if job.keep_rows:
+        rows = read if columns is None else _encoded(columns, read, job)
+        kept = BregmanKNeighborsClassifier(model).fit(rows.X, rows.y)
+    save(kept if columns is None else Pipeline([("table", columns), ("model", kept)]), job.output)
+
+
+def _print_result(model: Any, job: Any) -> None:
+    if not job.quiet:
+        result = model.result_
+        if hasattr(model, "best_score_"):
+            score = f"score {model.best_score_:.4g} in {model.n_splits_} folds"
+            chosen = f"alpha {model.alpha_:.4g}, temperature {model.temperature_:.4g}"
+            if getattr(model, "companion_", None) is not None:
+                chosen += f", companion {model.companion_} of weight {model.companion_weight_:.4g}"
+            click.echo(f"chosen: {chosen} ({score})")
+        click.echo(result.status)
+        click.echo(f"objective {result.objective:.6g}, gap {result.gap:.3g}, {result.seconds:.1f} seconds")
+    tell(f"written to {job.output}", quiet=job.quiet)
+
+
+def _held_out_list(job: Any) -> Path | None:
+    """The file that says which rows were held out."""
+    return None if job.holdout is None else job.output.with_name(f"{job.output.name}.held-out.csv")
+
+
+def _about_rows(name: str, model: Any, known: Data, new: Data | None, job: Any) -> None:
+    """Scores of held-out rows, which rows these are, and the report."""
+    written = _held_out_list(job)
+    if new is not None and written is not None:
+        names = [] if new.labels is None else [new.labels.tolist()]
+        columns = [new.row_numbers.tolist(), *names]
+        write_csv(written, ["row", job.names][: len(columns)], zip(*columns, strict=True))
+        tell(f"{len(new.X)} rows were held out; {written} has their numbers, from 0", quiet=job.quiet)
+        with warnings_as_lines():
+            scores = _held_out_scores(name, model, known, new, job)
+        click.echo(scores)
+    if job.report is not None:
+        rows = "the rows it was fitted to," if new is None else "held-out rows of"
+        title = f"{type(model).__name__} on {rows} {job.data.name}"
+        write_report(job.report, model, new or known, known if new else None, title=title, quiet=job.quiet)
+        if new is None:
+            tell("the report shows the rows of the fit; --holdout 0.2 would show new ones", quiet=job.quiet)
+
+
 def _held_out_scores(name: str, model: Any, known: Data, new: Data, job: Any) -> str:
     head = f"{len(new.X)} held out"
     if name != "pbdl":
         return table({type(model).__name__: headed(regression_scores(model, new))}, head)
     found = divergence_scores({type(model).__name__: model.divergence_}, new, known, k=5, seed=job.seed)
     return table({row: headed(scores, 5) for row, scores in found.items()}, head)
-
-
-def _report(model: Any, known: Data, new: Data | None, job: Any) -> None:
-    rows = "the rows it was fitted to," if new is None else "held-out rows of"
-    title = f"{type(model).__name__} on {rows} {job.data.name}"
-    write_report(job.report, model, new or known, known if new else None, title=title, quiet=job.quiet)
-    if new is None:
-        tell("the report shows the rows of the fit; --holdout 0.2 would show new ones", quiet=job.quiet)

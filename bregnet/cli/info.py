@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from bregnet._core.version import __version__
+from bregnet.cli.features import described
 from bregnet.cli.models import Model
 from bregnet.cli.output import write_json
 from bregnet.plotting._fits import fit_with_result
@@ -40,7 +41,9 @@ def _described(model: Model) -> dict[str, Any]:
         "kind": model.kind,
         "generator": repr(function),
         "features": model.n_features,
+        "feature_map": repr(fit.feature_map_) if hasattr(fit, "feature_map_") else None,
         "feature_names": model.feature_names,
+        "preprocessing": None if model.table is None else described(model.table),
         "classes": None if classes is None else classes.tolist(),
         "items": None if model.index is None else len(model.index),
         "searched_by": None if model.index is None or not len(model.index) else model.index.method,
@@ -69,7 +72,8 @@ def _value(obj: Any, name: str) -> Any:
 
 
 def _readable(value: Any) -> str:
-    """Numbers short, lists with commas."""
+    """Numbers short, lists with commas, the first twenty, each cut short."""
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        shown = [text if len(text) <= 40 else f"{text[:37]}..." for text in map(str, value[:20])]
+        return ", ".join(shown) + (f" and {len(value) - 20} more" if len(value) > 20 else "")
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 from sklearn.base import BaseEstimator, is_regressor
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import Pipeline
 
 from bregnet.cli.data import Columns, Data, read_rows
+from bregnet.cli.features import Encoding, transformed
+from bregnet.cli.output import warnings_as_lines
 from bregnet.divergences import BregmanDivergence
 from bregnet.divergences.resolve import divergence_of
 from bregnet.io import load_with_header
@@ -27,11 +31,14 @@ class Model:
     holds : object
     header : dict
         The header of the file.
+    table : ColumnTransformer or None
+        What makes numbers of the columns of a table for it, where `bregnet fit` had to.
     """
 
     path: Path
     holds: Any
     header: dict[str, Any]
+    table: ColumnTransformer | None = None
 
     @classmethod
     def read(cls, path: Path) -> Model:
@@ -39,7 +46,10 @@ class Model:
         if path.is_dir():
             index = BregmanIndex.load(path)
             return cls(path, index, read_header(path)[0])
-        return cls(path, *load_with_header(path))
+        holds, header = load_with_header(path)
+        if isinstance(holds, Pipeline) and isinstance(holds[0], ColumnTransformer):
+            return cls(path, holds[-1], header, holds[0])
+        return cls(path, holds, header)
 
     @property
     def kind(self) -> str:
@@ -73,8 +83,8 @@ class Model:
 
     @property
     def feature_names(self) -> list[str] | None:
-        """Names of the columns it was fitted to, where they are known."""
-        names = getattr(self.holds, "feature_names_in_", None)
+        """Names of the columns of the table it was fitted to, where they are known."""
+        names = getattr(self.holds if self.table is None else self.table, "feature_names_in_", None)
         return None if names is None else [str(name) for name in names]
 
     @property
@@ -90,7 +100,11 @@ class Model:
         if self.feature_names is not None and columns:
             known = ", ".join(self.feature_names)
             raise click.UsageError(f"--features and --drop are for models that know no columns; {self.path}: {known}")
-        read = read_rows(path, names=self.feature_names, columns=columns, target=target, label=names)
+        encoding = None if self.table is None else Encoding.of(self.table)
+        read = read_rows(path, names=self.feature_names, columns=columns, target=target, label=names, encoding=encoding)
+        if self.table is not None:
+            with warnings_as_lines():
+                read = replace(read, X=transformed(self.table, read.X, str(path)))
         if self.n_features not in (None, read.X.shape[1]):
             raise ValueError(f"{path} must have the {self.n_features} features of the model, got {read.X.shape[1]}")
         return read

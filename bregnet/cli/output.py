@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
+import numpy as np
+from sklearn.base import BaseEstimator, is_regressor
 
 from bregnet._core.files import expect_place, whole_file
 from bregnet._core.optional import require
@@ -73,11 +75,25 @@ def write_csv(output: Path | None, head: Sequence[str], rows: Iterable[Sequence[
 def write_report(
     path: Path, estimator: Any, data: Data, known: Data | None, *, title: str, quiet: bool, **about: Any
 ) -> None:
-    """Write a report about rows, as queries against others if these are given."""
-    others = {} if known is None else {"X_known": known.X, "y_known": known.y}
+    """Write a report about rows, as queries against others if these are given; a regression has no queries."""
+    if known is not None and not (isinstance(estimator, BaseEstimator) and is_regressor(estimator)):
+        about |= {"X_known": _indexed(known), "y_known": known.y}
     with warnings_as_lines():
-        report(estimator, data.X, data.y, path, **others, title=title, **about)
+        report(estimator, _indexed(data), data.y, path, title=title, **about)
     tell(f"report written to {path}", quiet=quiet)
+
+
+def _indexed(data: Data) -> Any:
+    """A frame whose index has the names of the rows, or their numbers in the file; all rows of a matrix as it is."""
+    if isinstance(data.X, np.ndarray) and data.labels is None and data.numbers is None:
+        return data.X
+    require("a report with names of rows", "pandas", extra="cli")
+    import pandas as pd
+
+    index = data.row_numbers if data.labels is None else [str(each) for each in data.labels.tolist()]
+    if isinstance(data.X, pd.DataFrame):
+        return data.X.set_axis(index, axis=0)
+    return pd.DataFrame(np.asarray(data.X), index, [f"feature {number}" for number in range(data.X.shape[1])])
 
 
 def write_json(value: Any) -> None:

@@ -18,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from bregnet import metrics
 from bregnet.cli.data import Data
+from bregnet.cli.tables import short
 from bregnet.clustering import BregmanKMeans
 from bregnet.divergences import BregmanDivergence
 from bregnet.reporting.subject import unit_variance_euclid
@@ -77,7 +78,7 @@ def divergence_scores(
     X, items = (np.asarray(each.X, dtype=np.float64) for each in (data, gallery))
     names, codes = np.unique(np.concatenate([np.asarray(gallery.y), np.asarray(data.y)]), return_inverse=True)
     if len(names) < 2:
-        raise ValueError(f"the target {data.target!r} must hold at least 2 classes, got only {names[0]!r}")
+        raise ValueError(f"the target {data.target!r} must hold at least 2 classes, got only {short(names[0])}")
     labels, wanted = codes[: len(items)], codes[-len(X) :]
     others = None if known is None else (items, labels)
     rows = {EUCLID: unit_variance_euclid(items), **compared}

@@ -52,11 +52,16 @@ class DivergenceClusterer(LearnedDivergenceMixin, BaseEstimator):
             raise ValueError(f"divergence must stay what it was at the first fit, {before!r}, got {given!r}; fit anew")
 
     def _new_points(self, X: Array) -> tuple[BregmanDivergence, Tensor, Tensor]:
-        """The divergence, X and the centers on one device, that of X if it is a tensor."""
+        """The divergence, X and the centers on one device, that of X if it is a tensor, all after a feature map."""
         check_is_fitted(self, self._centres_name)
         if isinstance(X, Tensor):
             points = arrays.points("X", X, self.n_features_in_, None, None)
         else:
             _, points = self._training_points(X, reset=False)
         centres = torch.as_tensor(getattr(self, self._centres_name), device=points.device)
-        return self.divergence_.to(points.device), points, centres
+        return *self._inside(points), centres
+
+    def _inside(self, points: Tensor) -> tuple[BregmanDivergence, Tensor]:
+        """The divergence on the device of X, and X as its generator takes points: mapped if there is a feature map."""
+        divergence = self.divergence_.to(points.device)
+        return divergence.base, divergence._mapped("X", points)

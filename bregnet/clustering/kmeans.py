@@ -21,6 +21,7 @@ from bregnet._core.validation import sample_weights
 from bregnet.clustering.base import DivergenceClusterer
 from bregnet.clustering.centres import Clusters, lloyd, nearest_centres, seeds, weighted_points
 from bregnet.clustering.minibatch import RunningMeans, mini_batch
+from bregnet.divergences import BregmanDivergence
 
 
 class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, DivergenceClusterer):
@@ -36,7 +37,8 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     n_clusters : int, default=8
     divergence : BregmanDivergence, str, Generator or learner, default="sqeuclidean"
         A divergence, its name as in :func:`bregnet.divergence`, its generator, or a learner such as
-        :class:`bregnet.PBDL`, of which `fit` fits a clone to X and y.
+        :class:`bregnet.PBDL`. A fitted learner is used as it is; of any other `fit` fits a clone to X and y. ``clone``
+        makes a fitted learner an unfitted one, unless it is in a ``sklearn.frozen.FrozenEstimator``.
     init : {"k-means++", "random"}, callable or array of shape (n_clusters, n_features), default="k-means++"
         Initial centers: points far from each other by D, random points, what ``init(X, n_clusters, random_state=...)``
         returns, or the rows of an array.
@@ -62,6 +64,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
+        The centers, means of their rows: of mapped rows, under a divergence with a feature map that is not affine.
     labels_ : ndarray of shape (n_samples,)
         Number of the nearest center; between centers on the same piece of a max-affine function the squared Euclidean
         distance decides.
@@ -145,7 +148,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         runs = self._runs()
         seed = check_random_state(self.random_state)
         self._learn(features, y)
-        found = self._best_of(runs, points, weights, seed)
+        found = self._best_of(runs, *self._inside(points), weights, seed)
 
         self.cluster_centers_, self.labels_ = found.centres.cpu().numpy(), found.labels.cpu().numpy()
         self.inertia_, self.history_, self.n_iter_ = found.inertia, found.history, found.n_iter
@@ -158,11 +161,12 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
             warnings.warn(message, ConvergenceWarning, stacklevel=check.calls_inside() + 1)
         return self
 
-    def _best_of(self, runs: int, points: Tensor, weights: Array | None, seed: np.random.RandomState) -> Clusters:
+    def _best_of(
+        self, runs: int, divergence: BregmanDivergence, points: Tensor, weights: Array | None, seed: Any
+    ) -> Clusters:
         """The clusters of least inertia of several starts."""
         clusters = lloyd if self.batch_size is None else partial(mini_batch, batch_size=self.batch_size)
         settings: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "weights": weights, "seed": seed}
-        divergence = self.divergence_.to(points.device)
 
         def run(number: int) -> Clusters:
             found = clusters(divergence, points, self.n_clusters, init=self._start(points, seed), **settings)
@@ -240,7 +244,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         else:
             self._learn(features, y)
             self._seed = check_random_state(self.random_state)
-        divergence = self.divergence_.to(points.device)
+        divergence, points = self._inside(points)
         batch = weighted_points(divergence, points, weights)
         if running is None:
             start = seeds(batch, self.n_clusters, self._start(batch.x, self._seed), self._seed)

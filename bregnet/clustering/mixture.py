@@ -71,6 +71,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
     ----------
     weights_ : ndarray of shape (n_components,)
     means_ : ndarray of shape (n_components, n_features)
+        Of mapped rows, under a divergence with a feature map that is not affine.
     concentrations_ : ndarray of shape (n_components,)
         The beta.
     converged_ : bool
@@ -155,7 +156,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         n_init = self._check_parameters(len(features))
         seed = check_random_state(self.random_state)
         self._learn(features, y)
-        best = self._best_of(n_init, self.divergence_.to(points.device), points, seed)
+        best = self._best_of(n_init, *self._inside(points), seed)
         found = best.components
         self.weights_, self.means_, self.concentrations_ = (
             each.cpu().numpy() for each in (found.weights, found.means, found.concentrations)

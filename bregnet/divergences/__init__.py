@@ -3,10 +3,12 @@
 from bregnet.divergences.bregman_divergence import BregmanDivergence, divergence
 from bregnet.divergences.classical import ItakuraSaito, KullbackLeibler, Logistic, Quadratic, SquaredEuclidean
 from bregnet.divergences.generators import Generator, GeneratorSum
+from bregnet.divergences.mapped import MappedDivergence
 from bregnet.divergences.max_affine import DifferenceOfConvex, MaxAffine
 
 __all__ = [
     "BregmanDivergence",
+    "MappedDivergence",
     "divergence",
     "Generator",
     "GeneratorSum",

@@ -26,6 +26,17 @@ NAMED: dict[str, Callable[..., Generator]] = {
 }
 
 
+def advice(name: Any) -> str:
+    """What to use in place of a metric that is no Bregman divergence."""
+    if not isinstance(name, str):
+        return ""
+    if name in ("euclidean", "l2", "minkowski"):
+        return "; 'sqeuclidean', its square, finds the same neighbors"
+    if name == "cosine":
+        return "; 'sqeuclidean' finds the same neighbors in rows of length 1, as sklearn.preprocessing.normalize gives"
+    return ""
+
+
 @shown_in_notebooks
 class BregmanDivergence:
     r"""The divergence of a generator, :math:`D(x, y) = f(x) - f(y) - \nabla f(y) \cdot (x - y)`.
@@ -91,6 +102,15 @@ class BregmanDivergence:
     def n_features(self) -> int | None:
         """Number of features, None if any number is accepted."""
         return self.generator.n_features
+
+    @property
+    def base(self) -> BregmanDivergence:
+        """The divergence of the points that the generator takes: itself, unless points are mapped first."""
+        return self
+
+    def _mapped(self, name: str, x: Tensor) -> Tensor:
+        """Points as the generator takes them."""
+        return x
 
     def to(self, target: str | torch.device | torch.dtype) -> BregmanDivergence:
         """The same divergence on another device or in another precision.
@@ -353,7 +373,9 @@ def divergence(name: str | Generator | BregmanDivergence, **parameters: Any) -> 
             raise TypeError(f"parameters go with a name, got {', '.join(parameters)} with {name!r}")
         return name if isinstance(name, BregmanDivergence) else BregmanDivergence(name)
     if not isinstance(name, str) or name not in NAMED:
-        raise ValueError(f"divergence must be one of {', '.join(map(repr, NAMED))} or a generator, got {name!r}")
+        raise ValueError(
+            f"divergence must be one of {', '.join(map(repr, NAMED))} or a generator, got {name!r}{advice(name)}"
+        )
     make = NAMED[name]
     try:
         inspect.signature(make).bind(**parameters)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bregnet._core import arrays
 from bregnet._core.arrays import Array
-from bregnet.divergences.generators import Generator, shown
+from bregnet.divergences.generators import Generator, affine_map, shown
 
 
 class _QuadraticForm(Generator):
@@ -25,6 +25,26 @@ class _QuadraticForm(Generator):
     @abstractmethod
     def _sizes(self, x: Tensor) -> Tensor:
         """|M| x for each row, |M| the matrix of absolute values."""
+
+    def compose(self, matrix: Array, offset: float | Array = 0.0) -> Generator:
+        """The Mahalanobis generator of W'MW, and an affine function where there is an offset.
+
+        Examples
+        --------
+        >>> from bregnet import SquaredEuclidean
+        >>> SquaredEuclidean().compose([[3.0, 4.0]]).matrix
+        array([[ 9., 12.],
+               [12., 16.]])
+        """
+        like = getattr(self, "_matrix", getattr(self, "_weights", None))
+        weights, constant = affine_map(matrix, offset, self.n_features, like)
+        form = self if self._dtype is None else self.to(weights.dtype)
+        product = form._times(weights.T).T  # M W, symmetric M
+        quadratic = Quadratic(weights.T @ product)
+        quadratic._shows_torch = self._shows_torch
+        if not constant.any():
+            return quadratic
+        return quadratic + Affine(2 * constant @ product, form._values(constant[None])[0])
 
     def _values(self, x: Tensor) -> Tensor:
         return (self._times(x) * x).sum(1)
@@ -118,6 +138,63 @@ class Quadratic(_QuadraticForm, saved_as="Quadratic"):
 
     def _sizes(self, x: Tensor) -> Tensor:
         return x @ self._matrix.abs()
+
+
+class Affine(Generator, saved_as="Affine"):
+    """An affine function: its divergence is 0, and adding it to another generator changes no divergence.
+
+    Parameters
+    ----------
+    slope : array of shape (n_features,)
+    intercept : float
+
+    Examples
+    --------
+    >>> from bregnet.divergences.classical import Affine
+    >>> Affine([2.0, 1.0], 3.0)([[1.0, 1.0]])
+    array([6.])
+    """
+
+    _stable = True
+
+    def __init__(self, slope: Array, intercept: float | Array) -> None:
+        self._slope = arrays.parameter("slope", slope)
+        self._intercept = arrays.parameter("intercept", intercept, like=self._slope)
+        if self._slope.ndim != 1 or self._intercept.ndim:
+            found = f"shapes {tuple(self._slope.shape)} and {tuple(self._intercept.shape)}"
+            raise ValueError(f"slope must have shape (n_features,) and intercept be a number, got {found}")
+        self._n_features = len(self._slope)
+        self._lives_with(self._slope, slope)
+
+    def __repr__(self) -> str:
+        return f"Affine({self.n_features} features)"
+
+    def compose(self, matrix: Array, offset: float | Array = 0.0) -> Generator:
+        """The affine function of the points before the map.
+
+        Examples
+        --------
+        >>> from bregnet.divergences.classical import Affine
+        >>> Affine([2.0], 3.0).compose([[1.0, 5.0]])([[1.0, 1.0]])
+        array([15.])
+        """
+        weights, constant = affine_map(matrix, offset, self.n_features, like=self._slope)
+        return Affine(self._slope @ weights, self._slope @ constant + self._intercept)
+
+    def _values(self, x: Tensor) -> Tensor:
+        return x @ self._slope + self._intercept
+
+    def _gradients(self, x: Tensor) -> Tensor:
+        return self._slope.expand(x.shape)
+
+    def _paired(self, x: Tensor, y: Tensor) -> Tensor:
+        return x.new_zeros(len(x))
+
+    def _tangents(self, y: Tensor) -> int:
+        return len(y)
+
+    def _block(self, x: Tensor, tangents: int) -> Tensor:
+        return x.new_zeros(len(x), tangents)
 
 
 class KullbackLeibler(Generator, saved_as="KullbackLeibler"):

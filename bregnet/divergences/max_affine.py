@@ -12,7 +12,7 @@ from torch import Tensor
 from bregnet._core import arrays
 from bregnet._core.arrays import Array
 from bregnet.divergences.classical import SquaredEuclidean, exp_excess
-from bregnet.divergences.generators import Generator, batched, shown
+from bregnet.divergences.generators import Generator, affine_map, batched, shown
 
 
 class MaxAffine(Generator, saved_as="MaxAffine"):
@@ -126,6 +126,23 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
         array([1, 0])
         """
         return batched(self, X, self._active)
+
+    def compose(self, matrix: Array, offset: float | Array = 0.0) -> Generator:
+        """The max-affine function f(Wx + c), with slopes W'a_k; strictness becomes a quadratic beside it.
+
+        Examples
+        --------
+        >>> from bregnet import MaxAffine
+        >>> f = MaxAffine([[1.0], [-1.0]], [0.0, 0.0], temperature=0.5).compose([[3.0, 4.0]], offset=1.0)
+        >>> f, f.intercepts
+        (MaxAffine(2 pieces, 2 features, temperature=0.5), array([ 1., -1.]))
+        """
+        weights, constant = affine_map(matrix, offset, self.n_features, like=self._slopes)
+        pieces = MaxAffine(
+            self._slopes @ weights, self._intercepts + self._slopes @ constant, temperature=self.temperature
+        )
+        pieces._shows_torch = self._shows_torch
+        return pieces + self._paraboloid.compose(weights, constant) if self._paraboloid else pieces
 
     def _piece_values(self, x: Tensor) -> Tensor:
         return torch.addmm(self._intercepts, x, self._slopes.T)

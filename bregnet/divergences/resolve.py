@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags
 
 from bregnet._core import validation as check
-from bregnet.divergences.bregman_divergence import NAMED, BregmanDivergence, divergence
+from bregnet.divergences.bregman_divergence import NAMED, BregmanDivergence, advice, divergence
 from bregnet.divergences.generators import Generator
+from bregnet.divergences.mapped import before_map
+from bregnet.divergences.maps import point_map
 
-LEARNERS = "a learner with a divergence_ once it is fitted, such as PBDL(), or a search such as GridSearchCV over one"
+LEARNERS = "a learner with a divergence_ once it is fitted, such as PBDL(), or a search or a pipeline that ends in one"
 
 
 def divergence_of(given: Any, name: str = "divergence") -> BregmanDivergence:
@@ -23,7 +26,8 @@ def divergence_of(given: Any, name: str = "divergence") -> BregmanDivergence:
     ----------
     given : object
         A BregmanDivergence; its generator; its name as in :func:`bregnet.divergence`; a fitted estimator with a
-        `divergence_`, or a fitted search whose `best_estimator_` has one; what has a `divergence` and is no estimator,
+        `divergence_`, or a fitted search whose `best_estimator_` has one; a fitted pipeline that ends in one of these,
+        for points before its first step; what has a `divergence` and is no estimator,
         such as a :class:`bregnet.BregmanIndex`; a :class:`bregnet.nn.LearnableMaxAffine`, with the parameters that it
         has now.
     name : str, default="divergence"
@@ -44,12 +48,17 @@ def divergence_of(given: Any, name: str = "divergence") -> BregmanDivergence:
     True
     """
     if isinstance(given, str) and given not in NAMED:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, NAMED))} where it is a name, got {given!r}")
+        names = ", ".join(map(repr, NAMED))
+        raise ValueError(f"{name} must be one of {names} where it is a name, got {given!r}{advice(given)}")
     if isinstance(given, str | Generator | BregmanDivergence):
         return divergence(given)
     if hasattr(given, "to_generator") and not isinstance(given, type):
         return BregmanDivergence(given.to_generator())
-    found = getattr(best_of(given), "divergence_", None)
+    best = best_of(given)
+    if isinstance(best, Pipeline):
+        check.fitted_if_estimator(best)
+        return before_map(divergence_of(best[-1], name), point_map(best[:-1]))
+    found = getattr(best, "divergence_", None)
     if found is None and not hasattr(given, "fit"):
         found = getattr(given, "divergence", None)
     if isinstance(found, BregmanDivergence):
@@ -89,9 +98,17 @@ class LearnedDivergenceMixin:
 
 
 def needs_target(given: Any) -> bool:
-    """Whether it is a learner that needs y."""
+    """Whether it is a learner that needs y: one that is still to be fitted."""
     learner = _searched(given)
-    return isinstance(learner, BaseEstimator) and get_tags(learner).target_tags.required
+    is_learner = isinstance(learner, BaseEstimator) and not _has_learned(given)
+    return is_learner and get_tags(learner).target_tags.required
+
+
+def _has_learned(given: Any) -> bool:
+    """Whether it is a fitted learner."""
+    last = best_of(given)
+    last = best_of(last[-1]) if isinstance(last, Pipeline) else last
+    return isinstance(getattr(last, "divergence_", None), BregmanDivergence)
 
 
 def fitted_divergence(given: Any, X: np.ndarray, y: np.ndarray | None) -> tuple[BregmanDivergence, Any]:
@@ -101,16 +118,19 @@ def fitted_divergence(given: Any, X: np.ndarray, y: np.ndarray | None) -> tuple[
     ----------
     given : object
         None is squared Euclidean. A learner, such as ``PBDL()``, is an estimator that has a divergence once it is
-        fitted; it is cloned and fitted to X and y. All others are for :func:`divergence_of`.
+        fitted. One that is fitted is used as it is; of any other a clone is fitted to X and y. All else is for
+        :func:`divergence_of`.
     X : ndarray of shape (n_samples, n_features)
     y : ndarray of shape (n_samples,) or None
         What the learner learns from.
     """
     learner = None
     if hasattr(given, "fit") and hasattr(given, "get_params") and not isinstance(given, type):
-        learner = _fitted(given, X, y)
-        if not isinstance(getattr(best_of(learner), "divergence_", None), BregmanDivergence):
+        learner = given if _has_learned(given) else _fitted(given, X, y)
+        if not _has_learned(learner):
             raise TypeError(f"divergence must be {LEARNERS}, got {learner!r}")
+        if isinstance(learner, FrozenEstimator):
+            learner = learner.estimator
     found = divergence_of("sqeuclidean" if given is None else given if learner is None else learner)
     if found.n_features not in (None, X.shape[1]):
         raise ValueError(f"divergence must be for the {X.shape[1]} features of X, got one for {found.n_features}")
@@ -125,12 +145,6 @@ def _searched(given: Any) -> Any:
 def _fitted(given: Any, X: np.ndarray, y: np.ndarray | None) -> Any:
     """A clone of a learner, fitted; what is known to fail is refused before it costs time."""
     name = type(given).__name__
-    if isinstance(_searched(given), Pipeline):
-        found = "a Pipeline" if isinstance(given, Pipeline) else f"{name} of a Pipeline"
-        raise TypeError(
-            f"divergence must be {LEARNERS}, got {found}: its divergence would be for other features"
-            " than those of X; put the other steps before this estimator, in a pipeline with it"
-        )
     if y is None and needs_target(given):
         raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
     try:
@@ -140,5 +154,5 @@ def _fitted(given: Any, X: np.ndarray, y: np.ndarray | None) -> Any:
             raise
         raise ValueError(
             f"divergence must not be a learner of class labels where y has none, got {name} and targets that are no"
-            " classes (Unknown label type); learn the divergence from class labels first, and pass its divergence_"
+            " classes (Unknown label type); fit the learner to class labels first, or pass its divergence_"
         ) from error

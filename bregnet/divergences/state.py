@@ -20,7 +20,11 @@ from bregnet._core.files import UnreadableFileError
 from bregnet._core.state import Field, Tensors, mapping, read_number, text, write_number
 from bregnet.divergences.bregman_divergence import BregmanDivergence
 from bregnet.divergences.generators import Generator, GeneratorSum, registered
+from bregnet.divergences.mapped import MappedDivergence
+from bregnet.divergences.maps import AffineStep, GaussianStep, PointMap, step_arrays
 from bregnet.divergences.max_affine import DifferenceOfConvex
+
+MAP_STEPS: dict[str, Any] = {"AffineStep": AffineStep, "GaussianStep": GaussianStep}
 
 
 class NotPlainError(TypeError):
@@ -88,13 +92,38 @@ def read_function(name: str, state: Any, tensors: Tensors) -> Generator | Differ
 
 
 def write_divergence(name: str, value: BregmanDivergence, tensors: Tensors) -> dict[str, Any]:
-    """What JSON can hold of a divergence."""
-    return {"generator": write_generator(name, value.generator, tensors)}
+    """What JSON can hold of a divergence, and of the map in front of it."""
+    written: dict[str, Any] = {"generator": write_generator(name, value.generator, tensors)}
+    if isinstance(value, MappedDivergence):
+        written["map"] = write_map(f"{name}.map", value.feature_map, tensors)
+    return written
 
 
 def read_divergence(name: str, state: Any, tensors: Tensors) -> BregmanDivergence:
     """What `write_divergence` was given."""
-    return BregmanDivergence(read_generator(name, mapping(name, state)["generator"], tensors))
+    generator = read_generator(name, mapping(name, state)["generator"], tensors)
+    if "map" in state:
+        return MappedDivergence(generator, read_map(f"{name}.map", state["map"], tensors))
+    return BregmanDivergence(generator)
+
+
+def write_map(name: str, value: PointMap, tensors: Tensors) -> list[Any]:
+    """The steps of a map as plain values."""
+    steps = [(type(step).__name__, step_arrays(step)) for step in value.steps]
+    return [
+        {"type": kind, **{each: write_value(f"{name}.{at}.{each}", part, tensors) for each, part in parts.items()}}
+        for at, (kind, parts) in enumerate(steps)
+    ]
+
+
+def read_map(name: str, state: Any, tensors: Tensors) -> PointMap:
+    """What `write_map` was given."""
+    steps = []
+    for at, written in enumerate(state):
+        parts = {each: value for each, value in mapping(name, written).items() if each != "type"}
+        kind = MAP_STEPS[text(f"{name}.type", written["type"])]
+        steps.append(kind(**{each: read_value(f"{name}.{at}.{each}", part, tensors) for each, part in parts.items()}))
+    return PointMap(steps)
 
 
 def write_value(name: str, value: Any, tensors: Tensors, learners: Mapping[type, Field] | None = None) -> Any:
@@ -118,7 +147,7 @@ def write_value(name: str, value: Any, tensors: Tensors, learners: Mapping[type,
         return {"array": value.ndim}
     if isinstance(value, Generator):
         return {"generator": write_generator(name, value, tensors)}
-    if type(value) is BregmanDivergence:
+    if type(value) in (BregmanDivergence, MappedDivergence):
         return {"divergence": write_divergence(name, value, tensors)}
     if learners is not None and type(value) in learners:
         return {"learner": learners[type(value)].write(name, value, tensors)}

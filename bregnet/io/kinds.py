@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.compose import ColumnTransformer
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from bregnet._core import validation as check
@@ -28,11 +31,20 @@ from bregnet._core.state import (
 )
 from bregnet.clustering import BregmanKMeans, BregmanMixture
 from bregnet.clustering.minibatch import RunningMeans
-from bregnet.divergences import BregmanDivergence, DifferenceOfConvex, Generator, MaxAffine
-from bregnet.divergences.state import read_divergence, read_function, write_divergence, write_function
+from bregnet.divergences import BregmanDivergence, DifferenceOfConvex, Generator, MappedDivergence, MaxAffine
+from bregnet.divergences.maps import PointMap
+from bregnet.divergences.state import (
+    read_divergence,
+    read_function,
+    read_map,
+    write_divergence,
+    write_function,
+    write_map,
+)
 from bregnet.io import fields
 from bregnet.io.parameters import OF_THE_RUN, read_parameters, write_parameters
-from bregnet.learners import PBDL, ConvexRegressor, DCRegressor
+from bregnet.io.preprocessing import read_transformer, write_transformer
+from bregnet.learners import PBDL, BregmanNCA, ConvexRegressor, DCRegressor, FeatureMap
 from bregnet.retrieval import (
     BregmanIndex,
     BregmanKNeighborsClassifier,
@@ -93,7 +105,7 @@ class Fitted:
         self._check(value)
         there = [each for each in self._all if hasattr(value, each) and each not in self.skipped(value)]
         fitted = {each: self._all[each].write(f"{name}.{each}", getattr(value, each), tensors) for each in there}
-        return {"parameters": write_parameters(name, value, tensors, LEARNERS), "fitted": fitted}
+        return {"parameters": write_parameters(name, value, tensors, _parts), "fitted": fitted}
 
     def read(self, name: str, state: Any, tensors: Tensors) -> Any:
         """The fitted estimator; parameters that the file does not hold have their defaults."""
@@ -111,10 +123,12 @@ class Fitted:
         """The estimator with its parameters only."""
         found = mapping("parameters", state["parameters"])
         given = {each: part for each, part in found.items() if each != "reassign"}  # of 0.1.0: how to find a function
+        if given.pop("index", "deprecated") != "deprecated":  # of 0.1.0: the name of kind
+            given["kind"] = found["index"]
         unknown = given.keys() - self._accepted
         if unknown:
             raise ValueError(f"a {self.cls.__name__} with {sorted(unknown)}")
-        return self.cls(**read_parameters(name, given, tensors, LEARNERS))
+        return self.cls(**read_parameters(name, given, tensors, _parts))
 
     def _check(self, estimator: Any) -> None:
         if hasattr(estimator, "feature_names_in_"):
@@ -128,24 +142,41 @@ class Fitted:
 
 def _write_learner(name: str, value: Any, tensors: Tensors) -> Any:
     """The parameters of a learner that another estimator has, or has fitted, and its attributes if it has any."""
+    if isinstance(value, FrozenEstimator):
+        return {"type": "FrozenEstimator", "estimator": _write_learner(name, value.estimator, tensors)}
     if value is None or hasattr(value, "divergence_"):
         return None if value is None else write_any(name, value, tensors)
-    return {"type": type(value).__name__, "parameters": write_parameters(name, value, tensors, {})}
+    return {"type": type(value).__name__, "parameters": write_parameters(name, value, tensors, _parts)}
 
 
 def _read_learner(name: str, state: Any, tensors: Tensors) -> Any:
     if state is None:
         return None
+    if mapping(name, state)["type"] == "FrozenEstimator":
+        return FrozenEstimator(_read_learner(name, state["estimator"], tensors))
     fitted = {each.__name__: each for each in LEARNERS}.get(mapping(name, state)["type"])
     if fitted is None:
-        raise ValueError(f"{name} must be a PBDL or a PBDLCV, got {state['type']!r}")
+        raise ValueError(f"{name} must be one of {_names_of(LEARNERS)}, got {state['type']!r}")
     kind = KINDS[fitted]
     assert isinstance(kind, Fitted)
     return (kind.read if "fitted" in state else kind.unfitted)(name, state, tensors)
 
 
+def _names_of(classes: Iterable[type]) -> str:
+    return ", ".join(each.__name__ for each in classes)
+
+
+def _write_configured(name: str, value: FeatureMap, tensors: Tensors) -> Any:
+    return {"type": type(value).__name__, "parameters": write_parameters(name, value, tensors, {})}
+
+
+def _read_configured(name: str, state: Any, tensors: Tensors) -> FeatureMap:
+    return FeatureMap(**read_parameters(name, mapping("parameters", state["parameters"]), tensors, {}))
+
+
 _learner = Field(_write_learner, _read_learner)
-LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV), _learner)
+LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV, BregmanNCA, FrozenEstimator), _learner)
+_parts = LEARNERS | {FeatureMap: Field(_write_configured, _read_configured)}
 
 
 def expect_features(estimator: Any, **counts: int | None) -> None:
@@ -157,10 +188,15 @@ def expect_features(estimator: Any, **counts: int | None) -> None:
 
 def _expect_solved(estimator: Any, *, learns: type) -> None:
     """Check that the fitted attributes fit each other, and the type of `function_`."""
-    function = estimator.function_
-    if not issubclass(type(function), learns):
+    function: Any = estimator.function_
+    feature_map: PointMap | None = getattr(estimator, "feature_map_", None)
+    if not issubclass(type(function), learns if feature_map is None else Generator):
         raise ValueError(f"function_ of a {type(estimator).__name__} cannot be {function!r}")
-    expect_features(estimator, function_=function.n_features or 0, feature_bounds_=len(estimator.feature_bounds_))
+    expect_features(estimator, feature_bounds_=len(estimator.feature_bounds_))
+    if feature_map is None or feature_map.is_affine:
+        expect_features(estimator, function_=function.n_features or 0)
+    if feature_map is not None:
+        expect_features(estimator, feature_map_=feature_map.n_features)
     if hasattr(estimator, "divergence_"):
         expect_features(estimator, divergence_=estimator.divergence_.n_features or 0)
     if hasattr(estimator, "best_estimator_"):
@@ -171,10 +207,16 @@ def _expect_solved(estimator: Any, *, learns: type) -> None:
             raise ValueError(f"best_index_ must be a row of cv_results_, got {estimator.best_index_}")
 
 
+def _expect_descended(estimator: BregmanNCA) -> None:
+    if not isinstance(estimator.function_, MaxAffine):
+        raise ValueError(f"function_ of a BregmanNCA cannot be {estimator.function_!r}")
+    expect_features(estimator, function_=estimator.function_.n_features, divergence_=estimator.divergence_.n_features)
+
+
 def _expect_learned(estimator: Any) -> None:
     learner = estimator.learner_
     if learner is not None and type(learner) not in LEARNERS:
-        found = f"only those of PBDL and PBDLCV can be saved, got {type(learner).__name__}"
+        found = f"only those of {_names_of(LEARNERS)} can be saved, got {type(learner).__name__}"
         raise TypeError(f"{found}; fit with the divergence_ that it has learned instead")
     expect_features(estimator, divergence_=estimator.divergence_.n_features)
     if learner is not None:
@@ -224,7 +266,11 @@ def _expect_components(estimator: BregmanMixture) -> None:
 def _expect_centres(estimator: Any, name: str, centres: Any) -> None:
     if len(centres) == 0:
         raise ValueError(f"{name} must have at least one row, got none")
-    expect_features(estimator, **{name: centres.shape[1]})
+    base, given = estimator.divergence_.base, centres.shape[1]
+    if base is estimator.divergence_:
+        expect_features(estimator, **{name: given})
+    elif base.n_features not in (None, given):
+        raise ValueError(f"{name} must have {base.n_features} features after the feature map, got {given}")
     estimator.divergence_.generator._check_domain(name, torch.as_tensor(centres), True)
 
 
@@ -260,9 +306,9 @@ def _with_description(estimator: Any) -> None:
 
 def _read_best(name: str, state: Any, tensors: Tensors) -> Any:
     """The best estimator of a search, which is not a search itself."""
-    solvers = [each.__name__ for each in (ConvexRegressor, DCRegressor, PBDL)]
-    if mapping(name, state)["type"] not in solvers:
-        raise ValueError(f"{name} must be one of {', '.join(solvers)}, got {state['type']!r}")
+    solvers = _names_of((ConvexRegressor, DCRegressor, PBDL))
+    if mapping(name, state)["type"] not in solvers.split(", "):
+        raise ValueError(f"{name} must be one of {solvers}, got {state['type']!r}")
     return read_any(name, state, tensors)
 
 
@@ -289,16 +335,20 @@ def _solvers() -> list[Fitted]:
     regressor = {**solved, "target_range_": fields.value_range}
     pairs = {**solved, "divergence_": _divergence, "threshold_": real()}
     classes: Attributes = {"classes_": _labels}
+    mapped: Attributes = {"feature_map_": Field(write_map, read_map)}
+    shared = {each: pairs[each] for each in ("n_features_in_", "function_", "n_iter_", "divergence_", "threshold_")}
+    descended = {**shared, **classes, "log_likelihoods_": numbers()}
     pieces, convex, difference = (
         partial(_expect_solved, learns=each) for each in (MaxAffine, Generator, DifferenceOfConvex)
     )
     return [
         Fitted(ConvexRegressor, regressor, pieces, {"alpha_": real(finite=True)}),  # not in files of 0.1.0
         Fitted(DCRegressor, regressor, difference, {"alpha_": real(finite=True)}),
-        Fitted(PBDL, pairs, pieces, classes),
+        Fitted(PBDL, pairs, pieces, classes | mapped),
         Fitted(ConvexRegressorCV, regressor | chosen, convex),  # an ensemble is a sum
         Fitted(DCRegressorCV, regressor | chosen, difference),
-        Fitted(PBDLCV, pairs | chosen, pieces, classes),
+        Fitted(PBDLCV, pairs | chosen, pieces, classes | mapped),
+        Fitted(BregmanNCA, descended, _expect_descended),
     ]
 
 
@@ -353,11 +403,38 @@ def _clusterers() -> list[Fitted]:
     ]
 
 
+def _write_pipeline(name: str, value: Pipeline, tensors: Tensors) -> dict[str, Any]:
+    _expect_steps(name, [type(step).__name__ for _, step in value.steps])
+    return {"steps": [[each, write_any(f"{name}.{each}", step, tensors)] for each, step in value.steps]}
+
+
+def _read_pipeline(name: str, state: Any, tensors: Tensors) -> Pipeline:
+    _expect_steps(name, [mapping(name, step)["type"] for _, step in state["steps"]])
+    steps = [(text(name, each), read_any(f"{name}.{each}", step, tensors)) for each, step in state["steps"]]
+    table, model = (step for _, step in steps)
+    made = table.get_feature_names_out()
+    expect_features(model, table=len(made))
+    if hasattr(model, "feature_names_in_") and list(made) != list(model.feature_names_in_):
+        raise ValueError(f"{name} must make the features {list(model.feature_names_in_)}, got {list(made)}")
+    return Pipeline(steps)
+
+
+def _expect_steps(name: str, kinds: list[str]) -> None:
+    """Raise an error for a pipeline that is not the preprocessing of a table with an estimator after it."""
+    estimators = {each.__name__ for each, kind in KINDS.items() if isinstance(kind, Fitted)}
+    if len(kinds) != 2 or kinds[0] != "ColumnTransformer" or kinds[1] not in estimators:
+        wanted = "a ColumnTransformer and an estimator of this library"
+        raise TypeError(f"{name} must be a pipeline of {wanted} to be saved, got {', '.join(kinds)}")
+
+
 # a new kind of object is a new entry here; generators register themselves
 KINDS: dict[type, Field | Fitted] = {
     DifferenceOfConvex: _function,
     BregmanDivergence: _divergence,
+    MappedDivergence: _divergence,
     BregmanIndex: _index,
     InnerProductForm: Field(write_form, read_form),
+    Pipeline: Field(_write_pipeline, _read_pipeline),
+    ColumnTransformer: Field(write_transformer, read_transformer),
     **{each.cls: each for each in (*_solvers(), *_searchers(), *_clusterers())},
 }

@@ -30,6 +30,8 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
         - a fitted `BregmanNearestNeighbors`, `BregmanKNeighborsClassifier`, `BregmanKNeighborsRegressor` or
           `BregmanRanker`, with its rows; a fitted `BregmanKMeans` or `BregmanMixture`. A learner in them is a `PBDL` or
           a `PBDLCV`,
+        - a fitted pipeline of a `ColumnTransformer`, made of `SimpleImputer`, `OneHotEncoder` and `OrdinalEncoder`, and
+          one of these estimators,
         - a `BregmanIndex` (its own ``save`` writes a folder that can be memory-mapped), or the `InnerProductForm` that
           ``to_inner_product`` makes of one.
     path : str or path

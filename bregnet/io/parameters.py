@@ -11,6 +11,7 @@ import torch
 from bregnet._core import validation as check
 from bregnet._core.state import Field, Tensors
 from bregnet.divergences.state import NotPlainError, read_value, write_value
+from bregnet.retrieval.base import WEIGHTS
 
 OF_THE_RUN = {"callback", "checkpoint"}  # parameters about one run on one machine
 
@@ -30,7 +31,7 @@ def _counts(name: str, value: Any) -> None:
 USED: dict[str, Callable[[str, Any], Any]] = {
     "n_neighbors": _counts,
     "radius": check.at_least_zero,
-    "weights": partial(check.one_of, accepted=("uniform", "distance")),
+    "weights": partial(check.one_of, accepted=tuple(WEIGHTS)),
     "clip": check.boolean,
     "device": _device,
 }
@@ -46,11 +47,11 @@ def write_parameters(name: str, estimator: Any, tensors: Tensors, learners: Mapp
             written[each] = write_value(f"{name}.{each}", given, tensors, learners)
         except NotPlainError as error:
             # parameters that only `fit` uses may be code, or objects with a state
-            if each in ("cv", "grid", "random_state", "scoring") or (each == "init" and callable(given)):
+            if each in ("cv", "feature_map", "grid", "random_state", "scoring") or (each == "init" and callable(given)):
                 continue
             raise TypeError(
                 f"{each} of a {type(estimator).__name__} cannot be saved, got {given!r}: parameters must be None,"
-                " numbers, text, devices, arrays, lists and tuples of these, generators, divergences, PBDL or PBDLCV"
+                " numbers, text, devices, arrays, lists and tuples of these, generators, divergences and learners"
             ) from error
         if each in USED:
             USED[each](each, given)

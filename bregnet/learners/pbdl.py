@@ -19,9 +19,12 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
 from bregnet.distributed import Ranks, current
 from bregnet.divergences import BregmanDivergence, Generator, MaxAffine
+from bregnet.divergences.mapped import before_map
+from bregnet.divergences.maps import PointMap
 from bregnet.learners.base import Monitor, SolverEstimator
 from bregnet.learners.calibration import similarity_threshold
 from bregnet.learners.companions import companion_for
+from bregnet.learners.feature_maps import map_for, steepest
 from bregnet.learners.similarity import LearnedPairs
 from bregnet.learners.supervision import Labels, Pairs, Supervision, Triplets, pairs_apart
 from bregnet.solver.bregman import BregmanLearning
@@ -42,12 +45,13 @@ NOTHING = 1e-6  # slopes that differ by no more, for features of unit variance, 
 
 @dataclass(frozen=True)
 class _DivergenceFromPieces:
-    """From pieces in the solver's coordinates to the function and the divergence in those of the data."""
+    """From pieces in the solver's coordinates to the function of mapped points, and the divergence of the data."""
 
     units: Standardisation
     strictness: np.ndarray
     companion: Generator | None
     companion_of: Callable[[str | Generator], Generator]  # from the name of a companion
+    feature_map: PointMap | None
 
     def function(self, pieces: Tensor, temperature: float) -> MaxAffine:
         """The learned function, smoothed."""
@@ -59,10 +63,10 @@ class _DivergenceFromPieces:
         return BregmanDivergence(function if self.companion is None else function + self.companion)
 
     def divergence(self, pieces: Tensor, temperature: float, only: str | Generator | None = None) -> BregmanDivergence:
-        """That of pieces; with `only` that of a companion alone."""
+        """That of pieces, for points before the feature map; with `only` that of a companion alone."""
         if only is not None:
-            return BregmanDivergence(self.companion_of(only))
-        return self.divergence_of(self.function(pieces, temperature))
+            return before_map(BregmanDivergence(self.companion_of(only)), self.feature_map)
+        return before_map(self.divergence_of(self.function(pieces, temperature)), self.feature_map)
 
 
 class PBDL(LearnedPairs, SolverEstimator):
@@ -101,6 +105,13 @@ class PBDL(LearnedPairs, SolverEstimator):
         them. It mends nearest-neighbour accuracy where a linear metric does well.
     companion_weight : float, default=1.0
         Its weight.
+    feature_map : None, "lda", "rbf", "rbf+lda" or transformer, default=None
+        A map that is fitted first; the function is then learned of mapped points, whereas the divergence takes points
+        as they are. "rbf" are 300 features of a Gaussian kernel, with which regions of classes need not be convex,
+        "lda" are discriminant coordinates, and "rbf+lda" are those of kernel features: see
+        :class:`bregnet.FeatureMap`, which has the width of the kernel. A copy of any other transformer is fitted, with
+        labels if there are any but without weights of rows; one in scikit-learn's ``FrozenEstimator`` is taken as it
+        is.
     standardize : bool, default=True
         Whether alpha refers to features of unit variance. Otherwise it refers to the data as given.
     tol : float, default=0.1
@@ -124,22 +135,28 @@ class PBDL(LearnedPairs, SolverEstimator):
     Attributes
     ----------
     function_ : MaxAffine
-        The learned function, in the original coordinates, smoothed as asked for.
+        The learned function, in the original coordinates, smoothed as asked for. An affine feature map is part of it
+        (and makes a sum with a quadratic function of it where there is strictness); with any other it is a function
+        of mapped points.
     divergence_ : BregmanDivergence
-        Its divergence, companion included.
+        Its divergence, companion included, for points as they are: a :class:`bregnet.MappedDivergence` where there is
+        a feature map that is not affine.
+    feature_map_ : PointMap
+        The fitted feature map, where there is one.
     threshold_ : float
         Pairs up to this divergence count as similar; chosen for the best (balanced, if `balanced`) accuracy on
         training pairs, and set anew by :meth:`calibrate`.
     feature_bounds_ : ndarray of shape (n_features,)
         L_l, the largest absolute slope of each feature, for features of unit variance if `standardize`: how much
-        each matters. 0 for a feature that is not used.
+        each matters. 0 for a feature that is not used. After a feature map that is not affine, the largest
+        derivative at some of the training rows.
     classes_ : ndarray
         The classes, after :meth:`fit`.
     result_ : Result
         Status, objective, bound, gap, history and time.
     gap_ : float
         The certified relative gap of the program, ``result_.gap``, that of the plain maximum: temperature,
-        strictness and companion come on top.
+        strictness and companion come on top. With a feature map it is the program of mapped points.
     n_iter_ : int
     n_features_in_ : int
 
@@ -166,7 +183,9 @@ class PBDL(LearnedPairs, SolverEstimator):
     strictness: float
     companion: str | Generator | None
     companion_weight: float
+    feature_map: Any
     function_: MaxAffine
+    feature_map_: PointMap
 
     _predicts = False
     _own_piece_points = 1500  # for pairs and triplets
@@ -183,6 +202,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         strictness: float = 0.0,
         companion: str | Generator | None = None,
         companion_weight: float = 1.0,
+        feature_map: Any = None,
         standardize: bool = True,
         tol: float = 0.1,
         max_iter: int = 5000,
@@ -200,6 +220,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         self.strictness = strictness
         self.companion = companion
         self.companion_weight = companion_weight
+        self.feature_map = feature_map
         self.standardize = standardize
         self.tol = tol
         self.max_iter = max_iter
@@ -342,6 +363,8 @@ class PBDL(LearnedPairs, SolverEstimator):
         if current().size > 1 and supervision.classes is None:
             raise ValueError("pairs and triplets must be learned by one process, got several that share the points")
 
+        given, feature_map = features, self._mapping(features, supervision)
+        features = given if feature_map is None else feature_map(np.asarray(given, dtype=np.float64))
         units = self._units(features, weights=supervision.weights)
         scale = units.unit if self.standardize else np.ones_like(units.unit)
         merged = merge_duplicates(features, units.points).weighted(supervision.weights)
@@ -351,7 +374,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         weight = check.at_least_zero("companion_weight", self.companion_weight)
         companion_of = cache(lambda given: companion_for(given, features, units, supervision, seed))
         companion = None if self.companion is None else weight * companion_of(self.companion)
-        learned = _DivergenceFromPieces(units, strictness / scale / scale, companion, companion_of)
+        learned = _DivergenceFromPieces(units, strictness / scale / scale, companion, companion_of, feature_map)
         self._warn_of_blind_cells(classes)
         start = self._start(points, seed, classes)
         problem = BregmanLearning(start.geometry, penalty, supervision.loss(start.geometry, points))
@@ -363,17 +386,17 @@ class PBDL(LearnedPairs, SolverEstimator):
 
         if hasattr(self, "classes_"):  # of an earlier fit to labels
             del self.classes_
-        self.function_ = learned.function(pieces, temperature)
-        self.divergence_ = learned.divergence_of(self.function_)
-        self.feature_bounds_ = np.abs(self.function_.slopes).max(0) * scale
+        function = learned.function(pieces, temperature)
+        divergence = learned.divergence_of(function)
+        self._store(function, divergence, feature_map, given, scale)
         strategy = "balanced_accuracy" if self.balanced else "accuracy"
-        distances = supervision.known.divergences(self.divergence_, features)
+        distances = supervision.known.divergences(divergence, features)
         self.threshold_ = similarity_threshold(distances, supervision.known.similar, strategy)
-        objective = _original_objective(problem, points, self.function_)
+        objective = _original_objective(problem, points, function)
         if not np.isclose(objective, result.objective, rtol=1e-9):  # ties that rounding has broken another way
             result = result.restated(objective, options.tol)
         self._record(result, monitored=monitor is not None)
-        if monitor is None and not (np.ptp(self.function_.slopes, axis=0) * scale > NOTHING).any():
+        if monitor is None and not (np.ptp(function.slopes, axis=0) * scale > NOTHING).any():
             message = f"{type(self).__name__} learned nothing: all pieces are the same at alpha={self.alpha}, so the"
             advice = "divergence is 0 throughout, or that of the companion alone; lower alpha, or map the features"
             warnings.warn(f"{message} {advice}", UserWarning, stacklevel=check.calls_inside() + 1)
@@ -386,6 +409,38 @@ class PBDL(LearnedPairs, SolverEstimator):
             advice = f"give {CELLS_A_CLASS * n_classes} or more"
             message = f"n_pieces={self.n_pieces} is below one a class, so the cells ignore the classes; {advice}"
             warnings.warn(f"{type(self).__name__}: {message}", UserWarning, stacklevel=check.calls_inside() + 1)
+
+    def _mapping(self, features: np.ndarray, supervision: Supervision) -> PointMap | None:
+        """The feature map, fitted."""
+        if self.feature_map is not None and self._seen is not None:
+            raise ValueError("feature_map must be None for partial_fit, or its map would change with every call")
+        seed = self.random_state if isinstance(self.random_state, Integral) else None
+        return map_for(self.feature_map, features, supervision.classes, seed)
+
+    def _store(
+        self,
+        function: MaxAffine,
+        divergence: BregmanDivergence,
+        feature_map: PointMap | None,
+        given: np.ndarray,
+        scale: np.ndarray,
+    ) -> None:
+        """Set what was learned of mapped points, for points as they were given."""
+        self.function_, self.divergence_ = function, before_map(divergence, feature_map)
+        if feature_map is None:
+            self.feature_bounds_ = np.abs(function.slopes).max(0) * scale
+            if hasattr(self, "feature_map_"):  # of an earlier fit
+                del self.feature_map_
+            return
+        self.feature_map_ = feature_map
+        spread = Standardisation.from_rows(given).unit if self.standardize else np.ones(given.shape[1])
+        if feature_map.is_affine:
+            plain: Any = before_map(BregmanDivergence(function), feature_map).generator
+            self.function_ = plain
+            pieces = plain if isinstance(plain, MaxAffine) else plain.generators[0]
+            self.feature_bounds_ = np.abs(pieces.slopes).max(0) * spread
+        else:
+            self.feature_bounds_ = steepest(function, feature_map, given, spread)
 
 
 def _original_objective(problem: BregmanLearning, points: Points, function: MaxAffine) -> float:

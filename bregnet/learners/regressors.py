@@ -157,7 +157,9 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
 
         units = self._units(features, targets, weights)
         problem, start = self._program(features, targets, units, weights)
-        learned = _FunctionFromPieces(problem, units, units.target_scale if self.standardize else 1.0, features)
+        learned = _FunctionFromPieces(
+            problem, units, units.target_scale if self.standardize else 1.0, features, weights
+        )
 
         pieces, result = self._solve(problem, start, options, learned.quick_function, monitor)
 
@@ -191,16 +193,17 @@ class _FunctionFromPieces:
     units: Standardisation
     temperature_unit: float
     features: np.ndarray
+    weights: np.ndarray | None
 
     def quick_function(self, pieces: Tensor, temperature: float) -> LearnedFunction:
         """The function during a fit: where it is smoothed, its level is that at about 500 points."""
-        return smoothed(self._plain(pieces), self.temperature_unit * temperature, self._sample(500))
+        return smoothed(self._plain(pieces), self.temperature_unit * temperature, *self._sample(500))
 
     def function(self, pieces: Tensor, temperature: float) -> tuple[LearnedFunction, np.ndarray]:
         """The function, and the bounds on its slopes before it is smoothed."""
         plain = self._plain(pieces)
         bounds = sum(np.abs(part.slopes).max(0) for part in parts_of(plain))
-        return smoothed(plain, self.temperature_unit * temperature, self._sample(20_000)), np.asarray(bounds)
+        return smoothed(plain, self.temperature_unit * temperature, *self._sample(20_000)), np.asarray(bounds)
 
     def _plain(self, pieces: Tensor) -> LearnedFunction:
         used = (part.cpu().numpy() for part in self.problem.used(pieces))
@@ -208,8 +211,10 @@ class _FunctionFromPieces:
         parts = [MaxAffine(*self.units.original(part, level=at)) for part, at in zip(used, levels, strict=False)]
         return parts[0] if len(parts) == 1 else DifferenceOfConvex(*parts)
 
-    def _sample(self, n_points: int) -> np.ndarray:
-        return self.features[:: max(1, len(self.features) // n_points)]
+    def _sample(self, n_points: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """About so many rows, and their weights."""
+        part = slice(None, None, max(1, len(self.features) // n_points))
+        return self.features[part], None if self.weights is None else self.weights[part]
 
 
 def _in_units(result: Result, unit: float) -> Result:
@@ -225,8 +230,10 @@ def parts_of(function: LearnedFunction) -> list[MaxAffine]:
     return [function]
 
 
-def smoothed(function: LearnedFunction, temperature: float, X: np.ndarray) -> LearnedFunction:
-    """The function with its maxima softened, at the same level on average over the rows of X.
+def smoothed(
+    function: LearnedFunction, temperature: float, X: np.ndarray, weights: np.ndarray | None = None
+) -> LearnedFunction:
+    """The function with its maxima softened, at the same level on average over the rows of X, which may have weights.
 
     A soft maximum is above the plain one, by more where more pieces are near the largest.
     """
@@ -235,7 +242,7 @@ def smoothed(function: LearnedFunction, temperature: float, X: np.ndarray) -> Le
     parts = []
     for plain in parts_of(function):
         soft = MaxAffine(plain.slopes, plain.intercepts, temperature=temperature)
-        level = float(np.mean(plain(X) - soft(X)))
+        level = float(np.average(plain(X) - soft(X), weights=weights))
         parts.append(MaxAffine(plain.slopes, plain.intercepts + level, temperature=temperature))
     return parts[0] if len(parts) == 1 else DifferenceOfConvex(*parts)
 

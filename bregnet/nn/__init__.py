@@ -1,6 +1,6 @@
 """Divergences inside neural networks: a learnable generator, and a distance for the losses of deep metric learning.
 
-:class:`LearnableMaxAffine` is a convex function with parameters for an optimiser; it starts from a fit of
+:class:`LearnableMaxAffine` is a convex function with parameters for an optimizer; it starts from a fit of
 :class:`bregnet.PBDL` or from nothing, and sits on top of any network of embeddings. :class:`BregmanDistance` gives its
 divergence, or one that stays as it is, to the losses and miners of pytorch-metric-learning, and :class:`BregmanKNN` to
 its testers.

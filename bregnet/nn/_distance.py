@@ -44,7 +44,7 @@ class BregmanDistance(BaseDistance):
     Notes
     -----
     Divergences come in the precision of the embeddings (single for half precision), whatever they are computed in.
-    Testers normalise embeddings, too, unless they have ``normalize_embeddings=False``; they find neighbours with
+    Testers normalize embeddings, too, unless they have ``normalize_embeddings=False``; they find neighbors with
     ``AccuracyCalculator(knn_func=BregmanKNN(divergence))``, or ``CustomKNN(distance)`` of the package.
 
     Examples

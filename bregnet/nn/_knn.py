@@ -1,4 +1,4 @@
-"""Nearest neighbours for the testers of pytorch-metric-learning."""
+"""Nearest neighbors for the testers of pytorch-metric-learning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bregnet.retrieval.base import nearest_others
 
 
 class BregmanKNN:
-    """Nearest neighbours by a divergence, to be called as pytorch-metric-learning calls its own.
+    """Nearest neighbors by a divergence, to be called as pytorch-metric-learning calls its own.
 
     It goes where that package takes a `knn_func`: ``AccuracyCalculator(knn_func=BregmanKNN(divergence))`` for its
     testers, ``InferenceModel(trunk, knn_func=BregmanKNN(divergence), normalize_embeddings=False)``. The answers are
@@ -26,7 +26,7 @@ class BregmanKNN:
     Parameters
     ----------
     divergence : LearnableMaxAffine, BregmanDivergence, Generator, str or fitted estimator
-        A learnable one is asked anew at each call, so that neighbours are those of the parameters at that time.
+        A learnable one is asked anew at each call, so that neighbors are those of the parameters at that time.
     side : {"right", "left"}, default="right"
         "right" searches for the least D(query, reference), "left" for the least D(reference, query).
     kind : {"flat", "ivf"}, default="flat"

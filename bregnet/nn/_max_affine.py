@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,11 +20,11 @@ from bregnet.nn._parts import Parts, generator_of
 
 
 class LearnableMaxAffine(nn.Module):
-    r"""A convex function with parameters for an optimiser, and its divergence.
+    r"""A convex function with parameters for an optimizer, and its divergence.
 
     .. math:: f(x) = \tau \log \sum_k \exp((a_k \cdot x + b_k) / \tau) + |x W|^2 + g(x)
 
-    It is convex whatever the parameters are, so no step of an optimiser can spoil that. Gradients of :meth:`forward`,
+    It is convex whatever the parameters are, so no step of an optimizer can spoil that. Gradients of :meth:`forward`,
     :meth:`divergence` and :meth:`pairwise` reach the points, and thus a network that embeds them, and the parameters.
 
     Parameters
@@ -38,10 +39,10 @@ class LearnableMaxAffine(nn.Module):
         gradients from vanishing where a single piece is the largest far around.
     learn_temperature : bool, default=False
         Whether the temperature is a parameter, too; its logarithm is.
-    random_state : int, torch.Generator or None, default=None
-        Of the first pieces: the tangent planes of ``|x|^2 / 2`` at standard normal points, so that the divergence of
-        standardised features starts near half the squared Euclidean distance. None draws from torch's own generator, as
-        other modules do.
+    random_state : int, RandomState, torch.Generator or None, default=None
+        Of the first pieces: the tangent planes of ``|x|^2 / 2`` at normal points of length about 1, whatever the number
+        of features. No piece is the largest by far at standardized points, where gradients would vanish, and
+        divergences between them start near 1. None draws from torch's own generator, as other modules do.
     dtype : torch.dtype, default=None
         torch.float32 or torch.float64; torch's default by default.
     device : str or torch.device, default=None
@@ -77,7 +78,7 @@ class LearnableMaxAffine(nn.Module):
     >>> X, y = load_iris(return_X_y=True)
     >>> model = PBDL(temperature=0.3, tol=0.1).fit(X, y)
     >>> f = LearnableMaxAffine.from_generator(model)
-    >>> optimiser = torch.optim.Adam(f.parameters(), lr=1e-3)
+    >>> optimizer = torch.optim.Adam(f.parameters(), lr=1e-3)
     >>> gap = f.pairwise(torch.as_tensor(X)) - torch.as_tensor(model.divergence_.pairwise(X))
     >>> bool(gap.abs().max() < 1e-9)
     True
@@ -97,13 +98,13 @@ class LearnableMaxAffine(nn.Module):
         temperature: float = 1.0,
         strictness: float = 0.0,
         learn_temperature: bool = False,
-        random_state: int | torch.Generator | None = None,
+        random_state: int | np.random.RandomState | torch.Generator | None = None,
         dtype: torch.dtype | None = None,
         device: str | torch.device | None = None,
     ) -> None:
         shape = check.integer_at_least("n_pieces", n_pieces, 1), check.integer_at_least("n_features", n_features, 1)
         curvature = check.at_least_zero("strictness", strictness)
-        slopes = torch.randn(shape, generator=_drawing(random_state), dtype=torch.float64)
+        slopes = torch.randn(shape, generator=_drawing(random_state), dtype=torch.float64) / math.sqrt(n_features)
         slopes = slopes.to(device=device, dtype=_precision(dtype))
         factor = slopes.new_full((n_features,), math.sqrt(curvature / 2)) if curvature else None
         level = check.at_least_zero("temperature", temperature)
@@ -127,7 +128,7 @@ class LearnableMaxAffine(nn.Module):
             One max-affine function, alone or in a sum: of a :class:`bregnet.PBDL` with a companion, its quadratic is
             learned as well. A fitted estimator gives its `divergence_` or `function_`.
         temperature : float, default=None
-            In place of the one of the source. Fits have none by default, and fine-tuning needs one: 0.1 to 0.3 suits a
+            In place of the one of the source. Fine-tuning needs one: 0.1 to 0.3 suits a
             divergence that PBDL has learned.
         learn_temperature : bool, default=False
             Whether the temperature is a parameter, too.
@@ -332,7 +333,7 @@ class LearnableMaxAffine(nn.Module):
         return torch.cat(parts)
 
     def to_generator(self) -> Generator:
-        """The function as it is now, a copy that later steps of an optimiser do not change.
+        """The function as it is now, a copy that later steps of an optimizer do not change.
 
         Returns
         -------
@@ -412,7 +413,9 @@ def _recovered(function: Generator, x: Tensor, y: Tensor, block: Tensor, sizes: 
     return block.index_put((rows, columns), exact)
 
 
-def _drawing(random_state: int | torch.Generator | None) -> torch.Generator | None:
+def _drawing(random_state: int | np.random.RandomState | torch.Generator | None) -> torch.Generator | None:
+    if isinstance(random_state, np.random.RandomState):
+        random_state = int(random_state.randint(np.iinfo(np.int32).max))
     if random_state is None or isinstance(random_state, torch.Generator):
         return random_state
     return torch.Generator().manual_seed(check.integer_at_least("random_state", random_state, 0))

@@ -11,6 +11,7 @@ from torch import Tensor
 from bregnet.divergences import (
     Generator,
     GeneratorSum,
+    MappedDivergence,
     MaxAffine,
     Quadratic,
     SquaredEuclidean,
@@ -25,7 +26,10 @@ def generator_of(source: Any) -> Generator:
     if isinstance(function, Generator) and not hasattr(best, "divergence_"):
         return function
     try:
-        return divergence_of(None if isinstance(source, str) else source, "source").generator
+        found = divergence_of(None if isinstance(source, str) else source, "source")
+        if isinstance(found, MappedDivergence):
+            raise ValueError(f"source must have no feature map but an affine one, got {found!r}; map points first")
+        return found.generator
     except TypeError:
         accepted = "a MaxAffine, a sum with one among its parts, a divergence of these, or a fitted estimator with one"
         raise TypeError(f"source must be {accepted}, got {source!r}") from None

@@ -5,16 +5,22 @@ well as by color, and color-blind readers can distinguish the colors. Where ther
 in the order of the classes are shown, so that classes keep their shares.
 """
 
-from bregnet.plotting._fits import convergence, feature_bounds, predictions
+from bregnet.plotting._fits import convergence, feature_bounds
 from bregnet.plotting._matrices import divergence_map, divergence_matrix
-from bregnet.plotting._retrieval import neighbours, precision_recall
+from bregnet.plotting._regression import partial_dependence, predictions, residuals
+from bregnet.plotting._retrieval import neighbors, precision_recall
+
+neighbours = neighbors  # its name in 0.1.0
 
 __all__ = [
     "convergence",
     "feature_bounds",
     "predictions",
+    "residuals",
+    "partial_dependence",
     "divergence_matrix",
     "divergence_map",
     "precision_recall",
+    "neighbors",
     "neighbours",
 ]

@@ -1,4 +1,4 @@
-"""Plots of one fit: its certificate, its features, its predictions."""
+"""Plots of one fit: its certificate and its features."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import is_regressor
-from sklearn.metrics import r2_score
 from sklearn.pipeline import Pipeline
 
 from bregnet._core import validation as check
-from bregnet._core.arrays import Array, to_numpy
-from bregnet.plotting._shared import NEUTRAL, axes, colour, legend, real_numbers, rows_of, shown_name
+from bregnet._core.arrays import Array
+from bregnet.plotting._shared import axes, color, legend, real_numbers, shown_name
 from bregnet.solver.result import Result
 
 if TYPE_CHECKING:
@@ -57,9 +56,9 @@ def convergence(fitted: Any, ax: Axes | None = None) -> Axes:
     iterations = [each.iteration for each in checks]
     objectives, bounds = [each.objective for each in checks], [each.dual_bound for each in checks]
     marker = "o" if len(checks) < 2 else None
-    (upper,) = ax.plot(iterations, objectives, color=colour(0), linewidth=2, marker=marker)
-    (lower,) = ax.plot(iterations, bounds, color=colour(1), linewidth=2, linestyle="--", marker=marker)
-    ax.fill_between(iterations, bounds, objectives, color=colour(0), alpha=0.15, linewidth=0)
+    (upper,) = ax.plot(iterations, objectives, color=color(0), linewidth=2, marker=marker)
+    (lower,) = ax.plot(iterations, bounds, color=color(1), linewidth=2, linestyle="--", marker=marker)
+    ax.fill_between(iterations, bounds, objectives, color=color(0), alpha=0.15, linewidth=0)
     if checks:
         lowest, highest = level_range(checks)
         margin = 0.06 * (highest - lowest)
@@ -119,7 +118,7 @@ def feature_bounds(
     order = np.argsort(-bounds, kind="stable")[: check.integer_at_least("top", top, 1)]
     ax = axes(ax)
     places = np.arange(len(order))
-    ax.barh(places, bounds[order], color=colour(0), height=0.7)
+    ax.barh(places, bounds[order], color=color(0), height=0.7)
     ax.set_yticks(places, [shown_name(texts[number]) for number in order], parse_math=False)
     ax.set_xlim(left=0)
     # those of regressors are in the units of the data
@@ -130,70 +129,6 @@ def feature_bounds(
     label = "largest slope, features of unit variance" if in_unit_variance else "largest slope"
     ax.set(ylim=(len(order) - 0.4, -0.6), xlabel=label, title=title)
     return ax
-
-
-def predictions(fitted: Any, X: Array, y: Array, ax: Axes | None = None) -> Axes:
-    """Predicted against true targets, with R^2.
-
-    Parameters
-    ----------
-    fitted : estimator
-        A fitted regressor.
-    X : array of shape (n_samples, n_features)
-    y : array of shape (n_samples,)
-        The true targets.
-    ax : matplotlib.axes.Axes, default=None
-        Where to draw; new axes of pyplot by default.
-
-    Returns
-    -------
-    ax : matplotlib.axes.Axes
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from matplotlib.figure import Figure
-    >>> from bregnet import ConvexRegressor, plotting
-    >>> X = np.linspace(-1, 1, 20)[:, None]
-    >>> model = ConvexRegressor(0.001).fit(X, X[:, 0] ** 2)
-    >>> ax = plotting.predictions(model, X, X[:, 0] ** 2, Figure().add_subplot())
-    >>> ax.get_xlabel(), ax.get_ylabel()
-    ('true', 'predicted')
-    """
-    if not hasattr(fitted, "predict"):
-        raise TypeError(f"fitted must be a regressor, got {fitted!r}")
-    n_rows = len(rows_of("X", X))
-    targets = targets_of(y, n_rows)
-    found = predicted_by("fitted", fitted, X, n_rows)
-    ax = axes(ax)
-    draw_predictions(targets, found, ax)
-    return ax
-
-
-def targets_of(y: Array, n_rows: int) -> np.ndarray:
-    """A finite target for each row."""
-    targets = real_numbers("y", y)
-    if targets.shape != (n_rows,):
-        raise ValueError(f"y must have shape ({n_rows},), a target for each row, got {targets.shape}")
-    return targets
-
-
-def predicted_by(name: str, fitted: Any, X: Array, n_rows: int) -> np.ndarray:
-    """A number for each row."""
-    found = np.asarray(to_numpy(fitted.predict(X)))
-    if found.shape != (n_rows,) or found.dtype.kind not in "biuf" or not np.isfinite(found).all():
-        raise TypeError(f"{name} must predict a finite number for each of {n_rows} rows, got {fitted!r}")
-    return found.astype(np.float64)
-
-
-def draw_predictions(targets: np.ndarray, found: np.ndarray, ax: Axes) -> None:
-    """What :func:`predictions` shows."""
-    ends = min(targets.min(), found.min())
-    ax.axline((ends, ends), slope=1, color=NEUTRAL, linewidth=1, linestyle="--", zorder=1)
-    many = len(found) > 1000
-    ax.scatter(targets, found, s=6 if many else 18, color=colour(0), alpha=0.6, linewidth=0, rasterized=many)
-    title = f"R² = {r2_score(targets, found):.3f}" if len(found) > 1 else "one row"
-    ax.set(xlabel="true", ylabel="predicted", title=title)
 
 
 def fit_with_result(estimator: Any) -> Any:

@@ -15,7 +15,7 @@ from bregnet.plotting._shared import (
     Measure,
     axes,
     classes_of,
-    colour,
+    color,
     labels_of,
     legend,
     measure,
@@ -104,7 +104,7 @@ def draw_curves(found: Mapping[str, Curve], ax: Axes) -> None:
     lines, names = [], []
     for number, (name, each) in enumerate(found.items()):
         style = LINES[number % len(LINES)]
-        lines += ax.plot(RECALL_LEVELS, each.precisions, color=colour(number), linestyle=style, linewidth=2)
+        lines += ax.plot(RECALL_LEVELS, each.precisions, color=color(number), linestyle=style, linewidth=2)
         names.append(f"{shown_name(name)}, mAP {each.map:.3f}")
     ax.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02), title="retrieval")
     legend(ax, lines, names, loc="lower left")
@@ -132,7 +132,7 @@ def known_rows(known: tuple[Array, Array], n_features: int) -> tuple[np.ndarray,
     return items, labels_of("known[1]", known[1], len(items))
 
 
-def neighbours(
+def neighbors(
     divergence: Any, X: Array, y: Array, queries: int | Sequence[int], k: int = 5, ax: Axes | None = None
 ) -> Axes:
     r"""Example queries with their nearest rows: a row of boxes for each, with classes and divergences.
@@ -163,7 +163,7 @@ def neighbours(
     >>> from matplotlib.figure import Figure
     >>> from bregnet import plotting
     >>> X, y = [[0.0], [0.1], [1.0], [1.2]], ["a", "a", "b", "b"]
-    >>> ax = plotting.neighbours("sqeuclidean", X, y, queries=[0], k=1, ax=Figure().add_subplot())
+    >>> ax = plotting.neighbors("sqeuclidean", X, y, queries=[0], k=1, ax=Figure().add_subplot())
     >>> [text.get_text() for text in ax.texts]
     ['query\na\nrow 0', '✓ a\nrow 1\n0.01']
     """
@@ -182,7 +182,7 @@ def neighbours(
         for place, (distance, item) in enumerate(zip(distances[line], ids[line], strict=True)):
             right = labels[item] == labels[query]
             text = f"{'✓' if right else '✗'} {shown_name(labels[item], 12)}\nrow {item}\n{shown_distance(distance)}"
-            _box(ax, place + 1.25, line, text, colour(0 if right else 1), "-" if right else "--")
+            _box(ax, place + 1.25, line, text, color(0 if right else 1), "-" if right else "--")
     title = "queries and their nearest rows"
     ax.set(xlim=(-0.1, ids.shape[1] + 1.35), ylim=(len(asked) + 0.05, -0.15), title=title)
     ax.set_axis_off()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
 
 # Color-blind readers can distinguish the first eight; the report has a lighter shade of each for dark pages.
-COLOURS = (
+COLORS = (
     "#0072b2",
     "#d55e00",
     "#009e73",
@@ -162,9 +162,9 @@ def shown_distance(value: float) -> str:
     return f"{value:.3g}" if value == 0 or value >= 0.001 else "< 0.001"
 
 
-def colour(number: int) -> str:
+def color(number: int) -> str:
     """The color of a class or a curve; they repeat."""
-    return COLOURS[number % len(COLOURS)]
+    return COLORS[number % len(COLORS)]
 
 
 def legend(ax: Axes, handles: list[Any], names: list[str], **options: Any) -> Legend:

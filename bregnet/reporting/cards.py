@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import estimator_html_repr
 
 from bregnet.divergences import BregmanDivergence
+from bregnet.learners import BregmanNCA
 from bregnet.plotting._fits import finite_checks, fit_with_result, level_range, percent
 from bregnet.reporting.numbers import piece_counts
 from bregnet.retrieval import BregmanIndex
@@ -41,6 +42,17 @@ def _(shown: BaseEstimator) -> str:
     for name, value in _shape(getattr(fit, "function_", None)).items():
         facts.setdefault(name, value)
     return f"<div>{parameters}{card(type(fit).__name__, fit.result_.status, facts, fit.result_.history)}</div>"
+
+
+@html_card.register
+def _(shown: BregmanNCA) -> str:
+    """Its parameters and, once it is fitted, the likelihood of the rows that were held out."""
+    parameters: str = estimator_html_repr(shown)
+    if not hasattr(shown, "divergence_"):
+        return parameters
+    first, best = (f"{value:.3g}" for value in (shown.log_likelihoods_[0], shown.log_likelihoods_.max()))
+    status = f"took the mean log-likelihood from {first} to {best} in {shown.n_iter_} passes"
+    return f"<div>{parameters}{card('BregmanNCA', status, _shape(shown.function_))}</div>"
 
 
 @html_card.register
@@ -99,8 +111,8 @@ def sparkline(history: Sequence[Any]) -> str:
     upper = [place(check, check.objective) for check in history]
     lower = [place(check, check.dual_bound) for check in history]
     lines = "".join(
-        f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.6"{dashes}/>'
-        for points, colour, dashes in ((upper, blue, ""), (lower, orange, ' stroke-dasharray="4 2"'))
+        f'<polyline points="{" ".join(points)}" fill="none" stroke="{color}" stroke-width="1.6"{dashes}/>'
+        for points, color, dashes in ((upper, blue, ""), (lower, orange, ' stroke-dasharray="4 2"'))
     )
     title = f"Objective and certified lower bound over {last:,} iterations"
     between = f'<polygon points="{" ".join(upper + lower[::-1])}" fill="{blue}" fill-opacity=".15"/>'

@@ -6,11 +6,11 @@ import io
 import re
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from bregnet.plotting._shared import COLOURS
+from bregnet.plotting._shared import COLORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,14 @@ STYLE: dict[Any, Any] = {
 _drawing = threading.Lock()  # matplotlib's settings are global
 
 
-def drawn(name: str, title: str, description: str, draw: Callable[[Axes], Any], size: tuple[float, float]) -> str:
+def drawn(
+    name: str,
+    title: str,
+    description: str,
+    draw: Callable[[Axes], Any],
+    size: tuple[float, float],
+    tips: Mapping[str, str | Sequence[str]] | None = None,
+) -> str:
     """A picture as an `svg` element.
 
     Parameters
@@ -42,6 +49,8 @@ def drawn(name: str, title: str, description: str, draw: Callable[[Axes], Any], 
         Draws on the axes that it is given.
     size : tuple of float
         Width and height in inches.
+    tips : mapping, default=None
+        Tooltips by the `gid` of what is drawn: a text, or one for each marker.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -55,12 +64,15 @@ def drawn(name: str, title: str, description: str, draw: Callable[[Axes], Any], 
         draw(figure.add_subplot())
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(text, format="svg", transparent=True, metadata=nothing)
-    return _inlined(text.getvalue(), name, title, description)
+    return _inlined(text.getvalue(), name, title, description, tips or {})
 
 
-def _inlined(text: str, name: str, title: str, description: str) -> str:
+def _inlined(text: str, name: str, title: str, description: str, tips: Mapping[str, str | Sequence[str]]) -> str:
     """An SVG file as an element of a page: ids of its own, colors of the page, a title and a description."""
     root = ElementTree.fromstring(text)
+    for element in list(root.iter()):
+        if (tip := tips.get(element.get("id", ""))) is not None:
+            _add_tips(element, tip)
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
         element.attrib = {key.rpartition("}")[2]: _changed(key, value, name) for key, value in element.attrib.items()}
@@ -80,6 +92,17 @@ def _inlined(text: str, name: str, title: str, description: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
+def _add_tips(group: ElementTree.Element, tip: str | Sequence[str]) -> None:
+    """Titles, which browsers show as tooltips: one for a group, or one for each of its markers."""
+    if isinstance(tip, str):
+        group.set("pointer-events", "all")  # nothing is to be seen of it
+        ElementTree.SubElement(group, "title").text = tip
+        return
+    markers = [element for element in group.iter() if element.tag.endswith("}use")]
+    for marker, text in zip(markers, tip, strict=False):  # a rasterized group has none
+        ElementTree.SubElement(marker, "title").text = text
+
+
 def _changed(key: str, value: str, name: str) -> str:
     """An attribute as the page needs it."""
     if key == "id":
@@ -90,6 +113,6 @@ def _changed(key: str, value: str, name: str) -> str:
     if key == "style":
         value = re.sub(r"font-family:[^;]*;?", "", value)
         value = value.replace("#000000", "currentColor")  # matplotlib's own, which no picture uses otherwise
-        for number, colour in enumerate(COLOURS):
-            value = value.replace(colour, f"var(--series-{number})")
+        for number, color in enumerate(COLORS):
+            value = value.replace(color, f"var(--series-{number})")
     return value

@@ -80,16 +80,21 @@ class Retrieval:
     ----------
     curve : Curve
         Of precision against recall.
-    accuracy : float
-        Of nearest neighbors.
+    right : ndarray of shape (n_rows,)
+        Whether the nearest neighbors name the class of the row.
     distances, ids : ndarray of shape (n_rows, k)
         Nearest neighbors of every row.
     """
 
     curve: Curve
-    accuracy: float
+    right: np.ndarray
     distances: np.ndarray
     ids: np.ndarray
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the rows whose nearest neighbors name their class."""
+        return float(np.mean(self.right))
 
 
 def retrieval(by: Measure, rows: Rows, known: Rows | None) -> Retrieval:
@@ -99,17 +104,16 @@ def retrieval(by: Measure, rows: Rows, known: Rows | None) -> Retrieval:
     k = min(5, len(found.features) - (known is None))
     if k < 1:
         raise ValueError(f"X must have at least 2 rows, got {len(rows.features)}")
-    neighbours = BregmanKNeighborsClassifier(by.divergence, k, side=by.side, device="cpu")
-    neighbours.fit(found.features, found.targets)
+    neighbors = BregmanKNeighborsClassifier(by.divergence, k, side=by.side, device="cpu")
+    neighbors.fit(found.features, found.targets)
     asked = None if known is None else rows.features
-    distances, ids = map(np.asarray, neighbours.kneighbors(asked))
-    accuracy = neighbours.score(asked, rows.targets)
-    return Retrieval(curve(by, rows.features, rows.targets, others), accuracy, distances, ids)
+    distances, ids = map(np.asarray, neighbors.kneighbors(asked))
+    right = np.asarray(neighbors.predict(asked)) == rows.targets
+    return Retrieval(curve(by, rows.features, rows.targets, others), right, distances, ids)
 
 
-def of_predictions(subject: Subject) -> dict[str, float | None]:
+def of_predictions(targets: np.ndarray, found: np.ndarray) -> dict[str, float | None]:
     """Scores of the predictions of a regressor; one row has no R^2."""
-    found, targets = subject.predicted, subject.rows.targets
     r2 = float(r2_score(targets, found)) if len(targets) > 1 else None
     return {"r2": r2, "mean_absolute_error": float(mean_absolute_error(targets, found))}
 

@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from bregnet import plotting
-from bregnet.plotting._fits import draw_predictions, percent
-from bregnet.plotting._matrices import Shown, draw_map, draw_matrix, shown_divergences
+from bregnet.plotting._fits import percent
+from bregnet.plotting._matrices import Shown, apart, blocks, draw_map, draw_matrix, mapped, shown_divergences
 from bregnet.plotting._retrieval import draw_curves, query_rows
 from bregnet.plotting._shared import Measure, shown_distance, shown_name
 from bregnet.reporting.figures import drawn
 from bregnet.reporting.numbers import Retrieval, Table, n_used, shown
-from bregnet.reporting.subject import Subject
+from bregnet.reporting.rivals import ABOUT
+from bregnet.reporting.subject import EUCLID, Subject
 
-WIDE, SQUARE = (5.0, 3.3), (4.6, 3.9)  # inches
+WIDE, SQUARE = (5.0, 3.3), (4.6, 4.0)  # inches
+READABLE = {  # names of figures, where they are not the key itself
+    "gap": "certified gap",
+    "dual_bound": "certified lower bound",
+    "interior_point_steps": "of them interior-point steps",
+    "seconds": "seconds of the fit",
+    "alpha": "penalty, alpha",
+    "cross_validation_score": "score of cross-validation",
+    "cross_validation_fits": "fits of cross-validation",
+    "features_used": "features that are used",
+    "function": "learned function",
+    "pieces": "affine pieces",
+    "threshold": "threshold of similar pairs",
+    "rows": "rows reported on",
+    "known_rows": "known rows, which are searched",
+    "map": "mean average precision (mAP)",
+    "accuracy": "accuracy of nearest neighbors",
+    "neighbors": "neighbors that vote",
+    "baseline": "best divergence to compare with",
+    "baseline_map": "its mean average precision",
+    "baseline_accuracy": "its accuracy of nearest neighbors",
+    "r2": "R², share of the variance that is explained",
+}
 
 
 @dataclass(frozen=True)
@@ -32,6 +55,7 @@ class Section:
     caption: str = ""
     examples: list[tuple[str, list[dict[str, Any]]]] = field(default_factory=list)
     measures: list[str] = field(default_factory=list)
+    small: bool = False  # several pictures beside each other
     facts: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -97,52 +121,111 @@ def precision(subject: Subject, found: dict[str, Retrieval], figures: Table) -> 
     searched = "the other rows" if known is None else f"{len(known.features):,} known rows"
     text = (
         f"Each of {len(rows.features):,} rows is a query against {searched}; rows of its class are relevant. A high"
-        " curve means that rows of the class are found before others."
+        " curve means that rows of the class are found before others. Mean average precision (mAP) is 1 where all rows"
+        f" of the class come first.{_about_rivals(found)}"
     )
     k = found[subject.name].ids.shape[1]
     caption = f"Mean average precision, and accuracy of {k} nearest {'neighbor' if k == 1 else 'neighbors'}"
     return Section("retrieval", "Retrieval", text, [(svg, "")], figures, caption)
 
 
+def _about_rivals(found: Mapping[str, Retrieval]) -> str:
+    """What the rivals are, and what they have learned from."""
+    raw = f"{EUCLID}, raw features"
+    text = ""
+    if EUCLID in found:
+        text += f" {EUCLID} is the squared Euclidean distance of features of unit variance"
+        text += f', "{raw}" that of the features as they are given.' if raw in found else "."
+    if learned := [f"{name} ({about})" for name, about in ABOUT.items() if name in found]:
+        text += f" {', '.join(learned[:-1])} and {learned[-1]} of scikit-learn have learned from the known rows."
+    return text
+
+
 def before_and_after(subject: Subject, before: tuple[str, Measure] | None) -> list[Section]:
-    """Heat maps and maps by the baseline and by the divergence."""
+    """Heat maps and maps by the baseline and by the divergence, each pair of one scale."""
     assert subject.by is not None
     compared = {**({} if before is None else dict([before])), subject.name: subject.by}
     names, rows = np.asarray(subject.class_names, dtype=object), subject.rows
-    found = {name: shown_divergences(by, rows.features, names, rows.targets) for name, by in compared.items()}
+    found = {
+        name: shown_divergences(by, rows.features, names, rows.targets).in_mean_units for name, by in compared.items()
+    }
     order = "of all rows" if before is None else "before and after"
     matrices = (
         "Every pixel is the divergence of one row from another, dark where they are near. Rows are in the order of"
-        " their classes: what is wanted is dark squares along the diagonal, and light everywhere else."
+        " their classes: what is wanted is dark squares along the diagonal, and light everywhere else. The color bar"
+        " counts in multiples of the mean divergence of all pairs, with ticks evenly spaced in the square root; the"
+        " largest 2% have the color of its end. Point at a block for its figures."
     )
     maps = (
-        "Distances on the map follow the square root of the divergences, symmetrized, as well as two dimensions allow."
-        " It is drawn without the classes: they lie apart where the divergence sets them apart."
+        "Distances on the map follow the square root of the divergences, symmetrized, as well as two dimensions allow;"
+        " those of a mean divergence have one length in all maps. It is drawn without the classes: they lie apart where"
+        " the divergence sets them apart. Where everything lies near one line, points are moved across it so that none"
+        " covers another. Point at a dot for its row."
     )
     return [
-        Section("matrix", f"Divergences, {order}", matrices, _pictures("matrix", "Heat map", draw_matrix, found)),
-        Section("map", f"Map, {order}", maps, _pictures("map", "Map", draw_map, found)),
+        Section("matrix", f"Divergences, {order}", matrices, _matrices(found)),
+        Section("map", f"Map, {order}", maps, _maps(found, subject.rows.names)),
     ]
 
 
-def _pictures(
-    name: str, kind: str, draw: Callable[[Shown, Any], None], found: dict[str, Shown]
-) -> list[tuple[str, str]]:
-    """The same picture by each divergence."""
+def _matrices(found: dict[str, Shown]) -> list[tuple[str, str]]:
+    """Heat maps by each divergence, with one color bar."""
+    highest = max(each.highest for each in found.values())
 
-    def picture(place: int, by: str, rows: Shown) -> tuple[str, str]:
-        def draw_titled(ax: Any) -> None:
-            draw(rows, ax)
-            ax.set_title(shown_name(by, 48) + rows.share, parse_math=False)
+    def draw(rows: Shown, ax: Any) -> None:
+        draw_matrix(rows, ax, highest, "divergence / mean of all pairs")
 
-        about = f"{kind} of the divergences among {len(rows.divergences)} rows by {by}, with their classes."
-        return drawn(f"{name}-{place}", f"{kind} by {by}", about, draw_titled, SQUARE), ""
+    return [_picture("matrix", "Heat map", place, by, draw, _block_tips) for place, by in enumerate(found.items())]
 
-    return [picture(place, by, rows) for place, (by, rows) in enumerate(found.items())]
+
+def _block_tips(found: Shown) -> dict[str, str]:
+    """For each pair of classes, how far they are."""
+    assert found.numbers is not None
+    there, starts, ends = blocks(found.numbers)
+    tips = {}
+    for row, (x, top, bottom) in enumerate(zip(there, starts, ends, strict=True)):
+        for column, (y, left, right) in enumerate(zip(there, starts, ends, strict=True)):
+            block = found.divergences[top:bottom, left:right]
+            middle = f"median {np.median(block):.3g}, largest {block.max():.3g} times the mean of all pairs"
+            tips[f"block-{row}-{column}"] = f"{found.classes[x]} from {found.classes[y]}: {middle}"
+    return tips
+
+
+def _maps(found: dict[str, Shown], names: list[str]) -> list[tuple[str, str]]:
+    """Maps by each divergence, of one scale."""
+    places = {by: mapped(each.divergences) for by, each in found.items()}
+    width = 2 * max(float(np.abs(each).max()) for each in places.values()) or 1.0
+    places = {by: apart(each, width) for by, each in places.items()}
+    limits = 1.08 * np.max([np.abs(each).max(0) for each in places.values()], axis=0)
+    limits = np.maximum(limits, 0.78 * limits.max() or 1.0)  # the picture is filled
+
+    def draw(by: str) -> Any:
+        return lambda rows, ax: draw_map(rows, ax, places[by], limits)
+
+    def tips(rows: Shown) -> dict[str, list[str]]:
+        assert rows.numbers is not None
+        return {
+            f"class-{number}": [f"{names[row]}: {rows.classes[number]}" for row in rows.rows[rows.numbers == number]]
+            for number in np.unique(rows.numbers)
+        }
+
+    return [_picture("map", "Map", place, each, draw(each[0]), tips) for place, each in enumerate(found.items())]
+
+
+def _picture(name: str, kind: str, place: int, of: tuple[str, Shown], draw: Any, tips: Any) -> tuple[str, str]:
+    """One of a pair of pictures."""
+    by, rows = of
+
+    def draw_titled(ax: Any) -> None:
+        draw(rows, ax)
+        ax.set_title(shown_name(by, 48) + rows.share, parse_math=False)
+
+    about = f"{kind} of the divergences among {len(rows.divergences)} rows by {by}, with their classes."
+    return drawn(f"{name}-{place}", f"{kind} by {by}", about, draw_titled, SQUARE, tips(rows)), ""
 
 
 def examples(subject: Subject, found: dict[str, Retrieval]) -> Section:
-    """Queries with their neighbors: evenly spaced ones, and the hardest."""
+    """Queries with their neighbors: evenly spaced ones, and the hardest; beside them the hits of the best rival."""
     ours = found[subject.name]
     even = query_rows(6, subject.rows.targets)
     scores = ours.curve.per_query
@@ -159,37 +242,22 @@ def examples(subject: Subject, found: dict[str, Retrieval]) -> Section:
 
 
 def _example(subject: Subject, found: dict[str, Retrieval], row: int) -> dict[str, Any]:
-    """A query, its neighbours, and how many are of its class, by each divergence."""
+    """A query, its neighbors, and how many are of its class, by each divergence."""
     rows, searched = subject.rows, subject.known or subject.rows
     own = rows.targets[row]
     ours = found[subject.name]
-    neighbours = [
+    neighbors = [
         (
             shown_name(subject.class_names[searched.targets[item]]),
-            int(searched.numbers[item]),
+            searched.names[item],
             shown_distance(distance),
             bool(searched.targets[item] == own),
         )
         for distance, item in zip(ours.distances[row], ours.ids[row], strict=True)
     ]
     hits = [f"{int((searched.targets[each.ids[row]] == own).sum())} of {each.ids.shape[1]}" for each in found.values()]
-    label, number = shown_name(subject.class_names[own]), int(rows.numbers[row])
-    return {"label": label, "row": number, "neighbours": neighbours, "hits": hits}
-
-
-def targets(subject: Subject) -> Section:
-    """Predicted against true targets."""
-    rows, predicted = subject.rows, subject.predicted
-    assert predicted is not None
-    svg = drawn(
-        "predictions",
-        "Predicted against true targets",
-        "A dot for each row; on the dashed line the prediction is exact.",
-        lambda ax: draw_predictions(rows.targets, predicted, ax),
-        SQUARE,
-    )
-    text = f"Predictions for {len(rows.features):,} rows. On the dashed line they are exact."
-    return Section("predictions", "Predictions", text, [(svg, "")])
+    label = shown_name(subject.class_names[own])
+    return {"label": label, "row": rows.names[row], "neighbors": neighbors, "hits": hits}
 
 
 def compared(table: Table) -> Section:
@@ -200,7 +268,11 @@ def compared(table: Table) -> Section:
 
 def everything(numbers: dict[str, Any]) -> Section:
     """All figures that are single values."""
-    flat = {name: value for name, value in numbers.items() if not isinstance(value, dict)}
+    left_out = ("summary", "neighbours")  # a sentence, and an earlier spelling
+    flat = {name: value for name, value in numbers.items() if not isinstance(value, dict) and name not in left_out}
     flat |= {f"version of {name}": version for name, version in numbers["versions"].items()}
-    facts = [(name.replace("_", " "), shown(value)) for name, value in flat.items()]
+    facts = [
+        (READABLE.get(name, name.replace("_", " ")), percent(value) if name == "gap" else shown(value))
+        for name, value in flat.items()
+    ]
     return Section("numbers", "All figures", "", facts=facts)

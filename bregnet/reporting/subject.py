@@ -15,7 +15,8 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array
 from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean, divergence
 from bregnet.divergences.resolve import best_of
-from bregnet.plotting._fits import feature_names_of, fit_with_result, predicted_by, targets_of
+from bregnet.plotting._fits import feature_names_of, fit_with_result
+from bregnet.plotting._regression import predicted_by, targets_of
 from bregnet.plotting._shared import (
     Measure,
     labels_of,
@@ -26,6 +27,8 @@ from bregnet.plotting._shared import (
     shown_rows,
 )
 from bregnet.solver.result import Result
+
+EUCLID = "Euclid"  # of features of unit variance, here as on the command line
 
 
 @dataclass(frozen=True)
@@ -41,18 +44,23 @@ class Rows:
         Their row numbers in the given array.
     n_given : int
         The number of given rows.
+    names : list of str
+        What the page calls them: as the index of a data frame does, or else by their numbers.
     """
 
     features: np.ndarray
     targets: np.ndarray
     numbers: np.ndarray
     n_given: int
+    names: list[str]
 
     @classmethod
-    def some(cls, features: np.ndarray, targets: np.ndarray, most: int, *, by_class: bool) -> Rows:
+    def some(cls, features: np.ndarray, targets: np.ndarray, most: int, *, by_class: bool, index: Any = None) -> Rows:
         """All of these, or evenly spaced ones, in the order of their classes or of the rows."""
         chosen = np.sort(shown_rows(targets if by_class else None, len(features), most))
-        return cls(features[chosen], targets[chosen], chosen, len(features))
+        called = chosen if index is None else [index[number] for number in chosen]
+        names = [f"row {name}" if isinstance(name, int | np.integer) else printable(name) for name in called]
+        return cls(features[chosen], targets[chosen], chosen, len(features), names)
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,7 @@ class Subject:
     by : Measure or None
         The divergence, with the side that is searched; None for regressions.
     rows, known : Rows
-        The queries, and the rows to search if they are not the queries.
+        The queries, and the rows to search if they are not the queries; of a regression, those that rivals learn from.
     class_names : list of str
     feature_names : list of str
     predicted : ndarray of shape (n_rows,) or None
@@ -118,6 +126,8 @@ def subject_of(
     same_columns("X_known", X_known, "X", X)
     if feature_names is None and hasattr(X, "columns"):
         feature_names = [str(name) for name in X.columns]
+    index, index_known = getattr(X, "index", None), getattr(X_known, "index", None)
+    index, index_known = (None if callable(each) else each for each in (index, index_known))  # a list has a method
     estimator, X, X_known, feature_names = _last_step(estimator, X, X_known, feature_names)
     regression = isinstance(estimator, BaseEstimator) and is_regressor(estimator)
     if regression:
@@ -128,14 +138,18 @@ def subject_of(
     features = rows_of("X", X, n_features, estimator)
     names: list[str] = []
     predicted = None
+    others = None if X_known is None else rows_of("X_known", X_known, features.shape[1], estimator)
     if regression:
-        if X_known is not None:
-            raise ValueError("X_known and y_known must be None for a regression, got rows to search")
-        rows = Rows.some(features, targets_of(y, len(features)), 10_000, by_class=False)
-        known, predicted = None, predicted_by("estimator", estimator, X, len(features))[rows.numbers]
+        rows = Rows.some(features, targets_of(y, len(features)), 10_000, by_class=False, index=index)
+        predicted = predicted_by("estimator", estimator, X, len(features))[rows.numbers]
+        known = None
+        if others is not None:
+            assert y_known is not None
+            targets = targets_of(y_known, len(others), "y_known")
+            known = Rows.some(others, targets, 10_000, by_class=False, index=index_known)
     else:
-        others = None if X_known is None else rows_of("X_known", X_known, features.shape[1], estimator)
-        rows, known, names = _labelled(features, y, others, y_known, class_names, getattr(fit, "classes_", None))
+        before = getattr(fit, "classes_", None)
+        rows, known, names = _labeled(features, y, others, y_known, class_names, before, (index, index_known))
     named = fit if hasattr(fit, "feature_names_in_") else estimator
     texts = feature_names_of(named, feature_names, features.shape[1])
     names, texts = ([printable(name) for name in each] for each in (names, texts))
@@ -161,13 +175,14 @@ def _last_step(estimator: Any, X: Array, X_known: Array | None, names: Any) -> t
     return _last_step(estimator[-1], X, X_known, names)
 
 
-def _labelled(
+def _labeled(
     features: np.ndarray,
     y: Array,
     others: np.ndarray | None,
     y_known: Array | None,
     class_names: Sequence[str] | Mapping[Any, str] | None,
     classes_before: np.ndarray | None,
+    indexes: tuple[Any, Any],
 ) -> tuple[Rows, Rows | None, list[str]]:
     """Rows with numbered classes, and the names of the classes."""
     labels = [labels_of("y", y, len(features))]
@@ -176,10 +191,11 @@ def _labelled(
     if classes_before is not None and classes_before.dtype.kind == labels[0].dtype.kind:
         labels.append(classes_before)  # a class may be missing here, and still has its name
     classes, numbers = np.unique(np.concatenate(labels), return_inverse=True)
-    rows = Rows.some(features, numbers[: len(features)], 3000, by_class=True)
+    rows = Rows.some(features, numbers[: len(features)], 3000, by_class=True, index=indexes[0])
     known = None
     if others is not None:
-        known = Rows.some(others, numbers[len(features) :][: len(others)], 10_000, by_class=True)
+        targets = numbers[len(features) :][: len(others)]
+        known = Rows.some(others, targets, 10_000, by_class=True, index=indexes[1])
     return rows, known, _class_names(class_names, classes)
 
 
@@ -196,8 +212,8 @@ def _class_names(given: Sequence[str] | Mapping[Any, str] | None, classes: np.nd
 def baselines_of(given: Any, subject: Subject) -> dict[str, Measure]:
     """The divergences to compare with, by name; none where the baseline is the subject itself.
 
-    Where features have different scales, the squared Euclidean distance is also compared for features of unit variance:
-    otherwise a learner that standardizes would be better by that alone.
+    "Euclid" is the squared Euclidean distance of features of unit variance: otherwise a learner that standardizes would
+    be better by that alone. Where features have different scales, it is also compared for the features as they are.
     """
     if given is None:
         return {}
@@ -210,11 +226,11 @@ def baselines_of(given: Any, subject: Subject) -> dict[str, Measure]:
         name = printable(_name(given))
         return {f"{name}, baseline" if name == subject.name else name: by}
     rows = (subject.known or subject.rows).features
-    found = {"Euclid": Measure(divergence("sqeuclidean"))}
+    found = {EUCLID: Measure(unit_variance_euclid(rows))}
     spread = rows.std(0)
     used = spread[spread > 0]
     if len(used) and used.max() > 2 * used.min():
-        found["Euclid, unit variance"] = Measure(unit_variance_euclid(rows))
+        found[f"{EUCLID}, raw features"] = Measure(divergence("sqeuclidean"))
     return found
 
 

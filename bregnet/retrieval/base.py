@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from numbers import Integral
 from typing import Any
@@ -30,6 +31,7 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
     """An estimator with its training rows in an index; subclasses have the constructor parameters named here."""
 
     side: str
+    kind: str
     index: str
     n_cells: int | None
     nprobe: int
@@ -45,29 +47,38 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
         divergence: Any = None,
         *,
         side: str = "right",
-        index: str = "flat",
+        kind: str = "flat",
         n_cells: int | None = None,
         nprobe: int = 8,
         device: str | torch.device = "auto",
         random_state: int | np.random.RandomState | None = 0,
+        index: str = "deprecated",
     ) -> None:
         self.divergence = divergence
         self.side = side
-        self.index = index
+        self.kind = kind
         self.n_cells = n_cells
         self.nprobe = nprobe
         self.device = device
         self.random_state = random_state
+        self.index = index
 
     def _check_parameters(self) -> None:
         """Raise an error for bad parameters before anything is learned."""
         check.one_of("side", self.side, ("right", "left"))
-        check.one_of("index", self.index, KINDS)
+        if self.index != "deprecated":
+            warnings.warn("index is now called kind, as in BregmanIndex, and will go", FutureWarning, stacklevel=4)
+        check.one_of("kind" if self.index == "deprecated" else "index", self._kind, KINDS)
         if self.n_cells is not None:
             check.integer_at_least("n_cells", self.n_cells, 1)
         check.integer_at_least("nprobe", self.nprobe, 1)
         check.resolve_device(self.device)
         check_random_state(self.random_state)
+
+    @property
+    def _kind(self) -> str:
+        """The kind of index, also by its earlier name."""
+        return self.kind if self.index == "deprecated" else self.index
 
     def _build(self, features: np.ndarray, y: Any) -> None:
         """Set the divergence, from y where it is to be learned, and put the rows into an index by their numbers."""
@@ -75,7 +86,7 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
         index = BregmanIndex(
             divergence,
             side=self.side,
-            kind=self.index,
+            kind=self._kind,
             n_cells=self.n_cells,
             nprobe=self.nprobe,
             device=self.device,
@@ -95,13 +106,13 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
         else:
             queries = check.rows_of(self, name, to_numpy(X, name), dtype=PRECISIONS)
         # The index checks it too, but does not know the name of the argument.
-        points = arrays.to_torch(name, queries).double()
+        points = self.divergence_._mapped(name, arrays.to_torch(name, queries).double())
         self.divergence_.generator._check_domain(name, points, tangent=self.index_.side == "left")
         return queries
 
     @property
     def _items(self) -> Tensor:
-        """The training rows as the index keeps them."""
+        """The training rows as the index keeps them, mapped where its divergence has a feature map."""
         check_is_fitted(self, "index_")
         return self.index_._collection.gallery().points
 
@@ -122,6 +133,10 @@ class NeighborSearcher(DivergenceSearcher):
         if self.n_neighbors is not None:
             return self.n_neighbors
         return getattr(self.learner_, "n_neighbors_", None) or 5
+
+    def _asked(self, X: Array | None) -> tuple[BregmanIndex, Array]:
+        """The index and queries for it: the rows of X, or the training rows, which it has."""
+        return (self.index_._of_mapped, self._items) if X is None else (self.index_, self._queries("X", X))
 
     def kneighbors(
         self, X: Array | None = None, n_neighbors: int | None = None, return_distance: bool = True
@@ -163,16 +178,16 @@ class NeighborSearcher(DivergenceSearcher):
         count = check.integer_at_least("n_neighbors", self.n_neighbors_ if n_neighbors is None else n_neighbors, 1)
         both = check.boolean("return_distance", return_distance)
         alone = X is None  # a training row does not count itself
-        queries = self._queries("X", self._items if X is None else X)
+        index, queries = self._asked(X)
         if count + alone > self.n_samples_fit_:
             most = "below" if alone else "at most"
             found = f"got {count} with n_samples = {len(queries)} queries"
             raise ValueError(f"n_neighbors must be {most} the number of training rows ({self.n_samples_fit_}), {found}")
         if alone:
             own = torch.arange(len(queries))
-            divergences, ids = map(to_numpy, nearest_others(self.index_, queries, count, own))
+            divergences, ids = map(to_numpy, nearest_others(index, queries, count, own))
         else:
-            divergences, ids = self.index_.search(queries, count)
+            divergences, ids = index.search(queries, count)
         return (divergences, ids) if both else ids
 
     def kneighbors_graph(
@@ -254,8 +269,8 @@ class RadiusSearcher(NeighborSearcher):
         check_is_fitted(self, "index_")
         both = check.boolean("return_distance", return_distance)
         largest = check.at_least_zero("radius", self.radius if radius is None else radius)
-        queries = self._queries("X", self._items if X is None else X)
-        divergences, ids = self.index_.search_radius(queries, largest)
+        index, queries = self._asked(X)
+        divergences, ids = index.search_radius(queries, largest)
         if X is None:
             others = [to_numpy(each) != row for row, each in enumerate(ids)]
             divergences, ids = _chosen(divergences, others), _chosen(ids, others)
@@ -307,15 +322,15 @@ class WeightedNeighbors(NeighborSearcher):
         *,
         weights: str | Callable[[np.ndarray], np.ndarray] = "uniform",
         side: str = "right",
-        index: str = "flat",
+        kind: str = "flat",
         n_cells: int | None = None,
         nprobe: int = 8,
         device: str | torch.device = "auto",
         random_state: int | np.random.RandomState | None = 0,
+        index: str = "deprecated",
     ) -> None:
-        super().__init__(
-            divergence, side=side, index=index, n_cells=n_cells, nprobe=nprobe, device=device, random_state=random_state
-        )
+        settings: dict[str, Any] = {"n_cells": n_cells, "nprobe": nprobe, "device": device}
+        super().__init__(divergence, side=side, kind=kind, **settings, random_state=random_state, index=index)
         self.n_neighbors, self.weights = n_neighbors, weights
 
     def _check_parameters(self) -> None:
@@ -323,15 +338,15 @@ class WeightedNeighbors(NeighborSearcher):
         self._check_weights()
 
     def _check_weights(self) -> None:
-        if not (callable(self.weights) or (isinstance(self.weights, str) and self.weights in ("uniform", "distance"))):
-            raise ValueError(f"weights must be 'uniform', 'distance' or a callable, got {self.weights!r}")
+        if not (callable(self.weights) or (isinstance(self.weights, str) and self.weights in WEIGHTS)):
+            raise ValueError(f"weights must be {', '.join(map(repr, WEIGHTS))} or a callable, got {self.weights!r}")
 
     def _weighted_neighbours(self, X: Array | None) -> tuple[np.ndarray, np.ndarray]:
         """Weights and row numbers of the neighbours (n_queries, n_neighbors); no query has zero weights only."""
         divergences, ids = (to_numpy(part) for part in self.kneighbors(X))
         self._check_weights()  # they may have been set after the fit
         if isinstance(self.weights, str):
-            return np.ones_like(divergences) if self.weights == "uniform" else _inverse(divergences), ids
+            return WEIGHTS[self.weights](divergences), ids
         weights = np.asarray(to_numpy(self.weights(divergences)), dtype=np.float64)
         if weights.shape != divergences.shape:
             raise ValueError(f"weights must return an array of shape {divergences.shape}, got {weights.shape}")
@@ -356,6 +371,18 @@ def _inverse(divergences: np.ndarray) -> np.ndarray:
     nearest = np.broadcast_to(divergences.min(1, keepdims=True), divergences.shape)
     at_zero = (divergences == 0).astype(np.float64)
     return np.divide(nearest, divergences, out=at_zero, where=nearest > 0)
+
+
+def _exponential(divergences: np.ndarray) -> np.ndarray:
+    """Multiples of exp(-D), such that the nearest neighbor has weight 1."""
+    return np.exp(divergences.min(1, keepdims=True) - divergences)
+
+
+WEIGHTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "uniform": np.ones_like,
+    "distance": _inverse,
+    "softmax": _exponential,
+}
 
 
 def nearest_others(index: BregmanIndex, Q: Array, k: int, own: Array, **options: Any) -> tuple[Any, Any]:

@@ -100,7 +100,7 @@ def retrieval_scores(
     if (wanted < 0).all():
         advice = "in cross-validation take stratified folds, such as cv=StratifiedKFold(3)"
         raise ValueError(f"y must have a class that the items have, got none; {advice}")
-    scan = Scan(divergence, side, found, numbers)
+    scan = Scan(divergence.base, side, found, numbers)
     parts: dict[str, list[np.ndarray]] = {name: [] for name in measures}
     with progress_bar("evaluating", len(queries), progress) as advance:
         for ranks in scan.ranks(queries, wanted, leave_one_out=known is None, block_elements=block_elements):
@@ -231,6 +231,7 @@ def _unique_rows(rows: Tensor) -> tuple[np.ndarray, np.ndarray]:
 def _points(divergence: BregmanDivergence, name: str, X: Array, *, tangent: bool) -> Tensor:
     """Points in their own precision, single or double, in the domain of the divergence."""
     points = arrays.points(name, X, divergence.n_features, None, torch.device("cpu")).detach()
+    points = divergence._mapped(name, points)
     divergence.generator._check_domain(name, points, tangent)
     return points
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +58,7 @@ class BregmanIndex:
         Lists of kind "ivf" that are searched for a query. More are slower and find more; it can be set at any time.
     device : str or torch.device, default="auto"
         Where to keep the items and compute; "auto" takes CUDA when there is one. Kind "ivf" computes on the CPU.
-    random_state : int or None, default=None
+    random_state : int, RandomState or None, default=None
         Seed of the centers of kind "ivf".
 
     Examples
@@ -81,7 +83,7 @@ class BregmanIndex:
         n_cells: int | None = None,
         nprobe: int = 8,
         device: str | torch.device = "auto",
-        random_state: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.divergence = divergence_of(divergence)
         self.side = check.one_of("side", side, ("right", "left"))
@@ -96,8 +98,10 @@ class BregmanIndex:
         self.nprobe = nprobe
         there = check.resolve_device(device)
         self.device = torch.device("cpu") if all(engine.cpu_only for engine in ENGINES[kind]) else there
+        if isinstance(random_state, np.random.RandomState):  # one seed, so that saved cells are those of a new search
+            random_state = int(random_state.randint(np.iinfo(np.int32).max))
         self.random_state = None if random_state is None else check.integer_at_least("random_state", random_state, 0)
-        self._collection = Collection(self.divergence, side, self.device)
+        self._collection = Collection(self.divergence.base, side, self.device)  # of mapped points
 
     def __repr__(self) -> str:
         return f"BregmanIndex({self.divergence!r}, side={self.side!r}, kind={self.kind!r}; {len(self)} items)"
@@ -114,7 +118,8 @@ class BregmanIndex:
     @property
     def n_features(self) -> int | None:
         """Number of features, None if there are no items yet and any number is accepted."""
-        return self._collection.n_features
+        plain = self.divergence is self.divergence.base
+        return self._collection.n_features if plain else self.divergence.n_features
 
     @property
     def ids(self) -> np.ndarray:
@@ -376,7 +381,8 @@ class BregmanIndex:
         array([2])
         """
         symmetric = check.boolean("symmetric", symmetric)
-        return InnerProductForm.from_gallery(self._collection.gallery(), symmetric=symmetric)
+        form = InnerProductForm.from_gallery(self._collection.gallery(), symmetric=symmetric)
+        return replace(form, feature_map=getattr(self.divergence, "feature_map", None))
 
     @torch.no_grad()
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -431,6 +437,13 @@ class BregmanIndex:
         place = check.resolve_device(device)
         return read_folder(cls, check.folder("path", path), place, mmap=check.boolean("mmap", mmap))
 
+    @property
+    def _of_mapped(self) -> BregmanIndex:
+        """The same index for queries that are mapped already, such as its own items."""
+        inside = copy.copy(self)
+        inside.divergence = self.divergence.base
+        return inside
+
     def _settings(self) -> Settings:
         return Settings(self.kind, self.n_cells, self.nprobe, self.random_state)
 
@@ -444,6 +457,7 @@ def _checked(index: BregmanIndex, name: str, points: Array, *, tangent: bool) ->
     checked = arrays.points(name, points, index.n_features, None, index.device).detach()
     if checked.shape[1] == 0:
         raise ValueError(f"{name} must have at least one feature, got shape {tuple(checked.shape)}")
+    checked = index.divergence._mapped(name, checked)
     index.divergence.generator._check_domain(name, checked, tangent)
     return checked
 

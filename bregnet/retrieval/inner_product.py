@@ -12,6 +12,7 @@ from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
 from bregnet._core.chunks import rows_at_once
+from bregnet.divergences.maps import PointMap
 from bregnet.retrieval.items import Gallery
 from bregnet.retrieval.lift import Lift, Queries
 
@@ -118,6 +119,7 @@ class InnerProductForm:
     ids: np.ndarray
     lift: Lift
     symmetry: Symmetry | None
+    feature_map: PointMap | None = None  # of the queries; items are mapped already
 
     @classmethod
     @torch.no_grad()
@@ -207,6 +209,7 @@ class InnerProductForm:
     @torch.no_grad()
     def _queries(self, Q: Array) -> Queries:
         centre = self.lift.centre
+        Q = Q if self.feature_map is None else self.feature_map(Q, "Q")
         queries = self.lift.queries(arrays.points("Q", Q, len(centre), torch.float64, centre.device))
         return queries if self.symmetry is None else self.symmetry.queries(queries)
 

@@ -24,14 +24,15 @@ class BregmanNearestNeighbors(RadiusSearcher):
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
         A divergence, its generator, its name as in :func:`bregnet.divergence`, or a learner such as
-        :class:`bregnet.PBDL` or a grid search over one, of which `fit` fits a clone to X and y. None is squared
-        Euclidean.
+        :class:`bregnet.PBDL` or a grid search over one. A fitted learner is used as it is; of any other `fit` fits a
+        clone to X and y. ``clone``, and so ``GridSearchCV``, makes a fitted learner an unfitted one, which each fold
+        fits to its own rows; in a ``sklearn.frozen.FrozenEstimator`` it stays fitted. None is squared Euclidean.
     n_neighbors : int, default=5
     radius : float, default=1.0
         The largest divergence in :meth:`radius_neighbors`.
     side : {"right", "left"}, default="right"
         "right" searches for the least D(query, row), "left" for the least D(row, query).
-    index : {"flat", "ivf"}, default="flat"
+    kind : {"flat", "ivf"}, default="flat"
         Kind of :class:`bregnet.BregmanIndex`: "flat" is exact, "ivf" approximate and faster.
     n_cells : int, default=None
         Cells of kind "ivf"; about the square root of the number of rows by default.
@@ -42,6 +43,10 @@ class BregmanNearestNeighbors(RadiusSearcher):
         Where to search; "auto" takes CUDA when there is one.
     random_state : int, RandomState or None, default=0
         Seed of the cells of kind "ivf"; by default the same data give the same answers.
+    index : str
+        The earlier name of `kind`.
+
+        .. deprecated:: 0.2
 
     Attributes
     ----------
@@ -74,15 +79,15 @@ class BregmanNearestNeighbors(RadiusSearcher):
         radius: float = 1.0,
         *,
         side: str = "right",
-        index: str = "flat",
+        kind: str = "flat",
         n_cells: int | None = None,
         nprobe: int = 8,
         device: str | torch.device = "auto",
         random_state: int | np.random.RandomState | None = 0,
+        index: str = "deprecated",
     ) -> None:
-        super().__init__(
-            divergence, side=side, index=index, n_cells=n_cells, nprobe=nprobe, device=device, random_state=random_state
-        )
+        settings: dict[str, Any] = {"n_cells": n_cells, "nprobe": nprobe, "device": device}
+        super().__init__(divergence, side=side, kind=kind, **settings, random_state=random_state, index=index)
         self.n_neighbors, self.radius = n_neighbors, radius
 
     @check.all_or_nothing
@@ -120,11 +125,13 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
     n_neighbors : int, default=None
         None is the number that the learner has chosen, as :class:`bregnet.PBDLCV` does for ``scoring="accuracy"``, and
         5 otherwise.
-    weights : {"uniform", "distance"} or callable, default="uniform"
-        Whether neighbours vote alike or by 1 / D, those at D = 0 alone if there are any; or a function from the
-        divergences (n_queries, n_neighbors), an ndarray, to weights of at least 0.
+    weights : {"uniform", "distance", "softmax"} or callable, default="uniform"
+        Whether neighbours vote alike; by 1 / D, those at D = 0 alone if there are any; by exp(-D), for divergences
+        such as those of :class:`bregnet.BregmanNCA`, with `n_neighbors` of 50 or more; or by a function from the
+        divergences (n_queries, n_neighbors), an ndarray, to weights of at least 0. For weights exp(-D / T) with
+        another T than 1, pass ``1 / T * generator`` as the divergence.
     side : {"right", "left"}, default="right"
-    index : {"flat", "ivf"}, default="flat"
+    kind : {"flat", "ivf"}, default="flat"
     n_cells : int, default=None
     nprobe : int, default=8
     device : str or torch.device, default="auto"
@@ -268,13 +275,12 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
         As in :class:`BregmanNearestNeighbors`. A learner is fitted to the targets, so one of class labels, such as
-        :class:`bregnet.PBDL`, can learn from targets that are classes only; for others, learn the divergence first and
-        pass its ``divergence_``.
+        :class:`bregnet.PBDL`, can learn from targets that are classes only; for others, fit the learner first.
     n_neighbors : int, default=None
         None is 5.
-    weights : {"uniform", "distance"} or callable, default="uniform"
+    weights : {"uniform", "distance", "softmax"} or callable, default="uniform"
     side : {"right", "left"}, default="right"
-    index : {"flat", "ivf"}, default="flat"
+    kind : {"flat", "ivf"}, default="flat"
     n_cells : int, default=None
     nprobe : int, default=8
     device : str or torch.device, default="auto"

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
 from bregnet.retrieval.base import PRECISIONS, DivergenceSearcher
@@ -18,12 +19,10 @@ class BregmanRanker(DivergenceSearcher):
     Parameters
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
-        A divergence, its generator, its name as in :func:`bregnet.divergence`, or a learner such as
-        :class:`bregnet.PBDL` or a grid search over one, of which `fit` fits a clone to X and y. None is squared
-        Euclidean.
+        As in :class:`bregnet.BregmanNearestNeighbors`.
     side : {"right", "left"}, default="right"
         "right" ranks by D(query, item), "left" by D(item, query).
-    index : {"flat", "ivf"}, default="flat"
+    kind : {"flat", "ivf"}, default="flat"
         Kind of :class:`bregnet.BregmanIndex` that :meth:`rank` asks: "flat" is exact, "ivf" approximate and faster.
     n_cells : int, default=None
         Cells of kind "ivf"; about the square root of the number of items by default.
@@ -34,6 +33,10 @@ class BregmanRanker(DivergenceSearcher):
         Where to search; "auto" takes CUDA when there is one.
     random_state : int, RandomState or None, default=0
         Seed of the cells of kind "ivf"; by default the same data give the same answers.
+    index : str
+        The earlier name of `kind`.
+
+        .. deprecated:: 0.2
 
     Attributes
     ----------
@@ -125,7 +128,7 @@ class BregmanRanker(DivergenceSearcher):
         """Mean average precision: how near the items of a query's class are among all.
 
         It is :func:`bregnet.metrics.mean_average_precision` of the divergences of :meth:`rank`, exact for
-        ``index="ivf"`` too: the expected value when items at the same divergence come in random order. Every item
+        ``kind="ivf"`` too: the expected value when items at the same divergence come in random order. Every item
         counts, so one that equals a query helps or harms as any other.
 
         Parameters
@@ -154,5 +157,6 @@ class BregmanRanker(DivergenceSearcher):
         features, labels = check.validate_data(self, to_numpy(Q, "Q"), to_numpy(y, "y"), dtype=PRECISIONS, reset=False)
         queries = self._queries("Q", torch.as_tensor(features))
         known = self._items, self.classes_[self._classes]
-        scores = retrieval_scores(self.divergence_, queries, labels, known, side=self.index_.side)
+        mapped = self.divergence_._mapped("Q", arrays.to_torch("Q", queries))
+        scores = retrieval_scores(self.divergence_.base, mapped, labels, known, side=self.index_.side)
         return float(np.nanmean(scores["map"]))

@@ -12,6 +12,7 @@ import torch
 
 from bregnet._core import validation as check
 from bregnet._core.state import Tensors, mapping
+from bregnet.divergences import MappedDivergence
 from bregnet.divergences.state import read_divergence, write_divergence
 from bregnet.retrieval.collection import LARGEST_ID, Collection
 from bregnet.retrieval.engine import Engine, Settings
@@ -82,7 +83,7 @@ def read_index(
 
 def _read_items(name: str, index: BregmanIndex, tensors: Tensors) -> None:
     collection: Collection = index._collection
-    points = tensors.tensor(f"{name}.points", (None, index.divergence.n_features), torch.float32, torch.float64)
+    points = tensors.tensor(f"{name}.points", (None, index.divergence.base.n_features), torch.float32, torch.float64)
     ids = tensors.tensor(f"{name}.ids", (len(points),), torch.int64)
     if points.shape[1] == 0 or len(torch.unique(ids)) < len(ids):
         raise ValueError(f"{name} must have features, and ids that differ from each other")
@@ -113,12 +114,15 @@ def write_form(name: str, form: InnerProductForm, tensors: Tensors) -> dict[str,
     tensors.put(f"{name}.items", torch.as_tensor(form.items))
     tensors.put(f"{name}.ids", torch.as_tensor(form.ids))
     form.lift.write(name, tensors)
+    divergence = form.lift.divergence
+    if form.feature_map is not None:
+        divergence = MappedDivergence(divergence.generator, form.feature_map)
     if form.symmetry is not None:
         for part, tensor in vars(form.symmetry).items():
             tensors.put(f"{name}.symmetry.{part}", tensor)
     return {
         "side": form.lift.side,
-        "divergence": write_divergence(f"{name}.divergence", form.lift.divergence, tensors),
+        "divergence": write_divergence(f"{name}.divergence", divergence, tensors),
         "symmetric": form.symmetry is not None,
     }
 
@@ -127,6 +131,7 @@ def read_form(name: str, state: Any, tensors: Tensors) -> InnerProductForm:
     """Read what `write_form` wrote."""
     side = check.one_of("side", mapping(name, state)["side"], ("right", "left"))
     divergence = read_divergence(f"{name}.divergence", state["divergence"], tensors)
+    feature_map, divergence = getattr(divergence, "feature_map", None), divergence.base
     items = tensors.tensor(f"{name}.items", (None, None), torch.float32)
     ids = tensors.tensor(f"{name}.ids", (len(items),), torch.int64)
     symmetric = check.boolean("symmetric", state["symmetric"])
@@ -141,4 +146,4 @@ def read_form(name: str, state: Any, tensors: Tensors) -> InnerProductForm:
         symmetry = Symmetry(*parts)
         if not symmetry.longest > 0:
             raise ValueError(f"{name}.symmetry.longest must be positive, got {symmetry.longest:g}")
-    return InnerProductForm(items.numpy(), ids.numpy(), lift, symmetry)
+    return InnerProductForm(items.numpy(), ids.numpy(), lift, symmetry, feature_map)

@@ -157,6 +157,9 @@ class PBDLCV(LearnedPairs, SearchCV):
     companion_weight : float or sequence of float, default=(0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
         The weight of the companion, or weights to choose from. With a large one the order is the companion's, so that
         accuracy need not be below that of Euclid.
+    feature_map : None, "lda", "rbf", "rbf+lda" or transformer, default=None
+        As in :class:`PBDL`; it is fitted to the training rows of each fold. `grid` can choose it, and the width of a
+        kernel: ``{"feature_map": [None, "lda", FeatureMap("rbf+lda"), FeatureMap("rbf+lda", width=2.0)]}``.
     standardize : bool, default=True
     tol : float, default=0.1
     max_iter : int, default=5000
@@ -228,6 +231,7 @@ class PBDLCV(LearnedPairs, SearchCV):
         strictness: float = 0.0,
         companion: str | Generator | None = "auto",
         companion_weight: float | Sequence[float] = (0.1, 0.3, 1.0, 3.0, 10.0, 100.0),
+        feature_map: Any = None,
         standardize: bool = True,
         tol: float = 0.1,
         max_iter: int = 5000,
@@ -251,6 +255,7 @@ class PBDLCV(LearnedPairs, SearchCV):
         self.strictness = strictness
         self.companion = companion
         self.companion_weight = companion_weight
+        self.feature_map = feature_map
         self.standardize = standardize
         self.tol = tol
         self.max_iter = max_iter
@@ -336,3 +341,5 @@ class PBDLCV(LearnedPairs, SearchCV):
         (learner,) = fits
         self.function_, self.divergence_ = learner.function_, learner.divergence_
         self.threshold_, self.classes_ = learner.threshold_, learner.classes_
+        if hasattr(learner, "feature_map_"):
+            self.feature_map_ = learner.feature_map_

@@ -15,6 +15,7 @@ from torch import Tensor
 from bregnet._core.chunks import CACHE, blocks
 from bregnet.distributed import ALONE, Ranks
 from bregnet.solver import partition
+from bregnet.solver.normal import few_a_cell
 from bregnet.solver.partition import Merged, row_blocks
 from bregnet.solver.polish import SUBSET_SHARE
 
@@ -234,8 +235,14 @@ def all_pairs_need(n_points: int, n_features: int, n_pieces: int, *, fine: bool,
     state = each * n_pieces * n_points
     points = (8 + each) * n_points * (n_features + 1)
     polishing = 8 * (n_pieces if own_piece else n_pieces // SUBSET_SHARE)
-    factors = 8 * 4 * n_pieces * (n_features + 1) ** (1 if own_piece else 2)
-    return MemoryNeed(state, points, (VECTOR_BYTES + polishing) * n_points + factors + WORK_BYTES)
+    size = n_features + 1
+    if own_piece:
+        factors = 4 * n_pieces * size
+    elif few_a_cell(n_points, n_pieces, size):  # two copies of the points, another with empty places, and cells of 16
+        factors = 6 * n_points * size + 32 * n_points
+    else:
+        factors = 4 * n_pieces * size**2
+    return MemoryNeed(state, points, (VECTOR_BYTES + polishing) * n_points + 8 * factors + WORK_BYTES)
 
 
 def working_pairs_need(

@@ -80,8 +80,18 @@ class _Monitor:
             self.stopped = bool(self._options.monitor(check, self.best.pieces))
         self.stopped = self._ranks.any(self.stopped)
         if self._bar is not None:
+            self._bar.total = self._likely_end(iteration)
             self._bar.update(iteration - self._bar.n)
             self._bar.set_postfix_str(f"gap {100 * self.gap:.3g}% (goal {100 * self._options.tol:.3g}%)")
+
+    def _likely_end(self, iteration: int) -> int:
+        """The iteration at which the gap is at the goal, if it goes on as since half of the iterations."""
+        before = next(each for each in self.history if 2 * each.iteration >= iteration)
+        past, now, goal = (max(each, 1e-300) for each in (before.gap, self.gap, self._options.tol))
+        if not now < past < math.inf:
+            return self._options.max_iter
+        left = (iteration - before.iteration) * math.log(max(now / goal, 1.0)) / math.log(past / now)
+        return min(self._options.max_iter, iteration + math.ceil(left))
 
 
 def _progress(options: Options, rank: int) -> AbstractContextManager[tqdm | None]:

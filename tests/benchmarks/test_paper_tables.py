@@ -400,7 +400,7 @@ def test_what_is_behind_the_paper_is_listed_with_what_is_known_of_it(monkeypatch
         (["--table", "6"], "--table got 6; valid: 1, 2, 3, 4, 5"),
         (["--table", "4", "--sets", "iris,ccpp"], "--sets got ccpp; valid: iris, wine"),
         (["--table", "1", "--sets", "iris"], "--sets got iris; valid: d2, d4, d8, d16, d32"),
-        (["--methods", "ridge"], "--methods got ridge; valid: ours, one divergence, lasso, forest, xgboost"),
+        (["--methods", "ridge"], "--methods got ridge; valid: ours, PBDLCV, BregmanNCA, lasso, forest, xgboost"),
         (["--jobs", "0"], "--jobs must be at least 1, got 0"),
     ],
 )

@@ -387,15 +387,17 @@ class TestBadData:
         frame = pd.read_csv("numbers.csv")
         frame.loc[[4, 9], "b"] = np.nan
         frame.to_csv("missing.csv", index=False)
-        said = "column 'b' must have a number in every row, got none in 2 of them, the first of which is row 5"
-        assert self.fit("missing.csv") == f"error: missing.csv: {said}"
-        assert "column 'b' must have a value in every row" in self.fit("missing.csv", "b")
+        said = "features must hold numbers, but 'b' has no value in 2 rows, the first of which is row 4 (line 6)"
+        advice = "; --impute median fills gaps, or leave out with --drop b"
+        assert self.fit("missing.csv") == f"error: missing.csv: {said}{advice}"
+        said = "column 'b' must have a value in every row, got none in 2 of them, the first of which is row 4 (line 6)"
+        assert self.fit("missing.csv", "b") == f"error: missing.csv: {said}"
         np.savez("missing.npz", X=frame[["a", "b"]].to_numpy(), y=Y)
         assert self.fit("missing.npz") == "error: Input X contains NaN."
 
     def test_features(self, folder):
-        said = "error: named.csv: features must hold numbers, but 'kind', 'name' do not ('"
-        advice = "; leave out with --drop kind,name, or choose columns with --features"
+        said = "error: named.csv: features must hold numbers, but 'kind', 'name' hold text ('high' in row 0 (line 2))"
+        advice = "; --one-hot auto encodes categories, or leave out with --drop kind,name"
         found = self.fit("named.csv", "a")
         assert found.startswith(said)
         assert found.endswith(advice)
@@ -435,6 +437,7 @@ class TestBadData:
             (["--n-pieces", "many"], "'many' is not 'auto', 'all' or a positive number"),
             (["--n-pieces", "0"], "'0' is not 'auto', 'all' or a positive number"),
             (["--balanced"], "--balanced is for the learner pbdl, not for dc"),
+            (["--feature-map", "rbf"], "--feature-map is for the learner pbdl, not for dc"),
             (["--resume"], "--resume needs --checkpoint"),
             (["--pairs", "pairs.csv"], "only one of --target, --pairs and --triplets can be learned from"),
             (["--cv", "3", "--alpha", "0.1"], "--alpha is for one fit, not for --search-alpha or --cv"),
@@ -453,7 +456,7 @@ class TestBadData:
         assert "must be .npy files beside X.npy" in error_of("fit", "X.npy", "--target", "y", "-o", "model", code=2)
         chosen = ("fit", "X.npy", "--target", "Y.npy", "-o", "model", "--drop", "a")
         assert "--features and --drop are for tables" in error_of(*chosen, code=2)
-        assert "DATA must end in .csv" in error_of("fit", "numbers.txt", "-o", "model", code=2)
+        assert "DATA must end in .csv" in error_of("fit", "numbers.doc", "-o", "model", code=2)
         assert "Missing option '-o'" in error_of("fit", "numbers.npz", code=2)
 
 

@@ -330,8 +330,11 @@ class TestPredict:
         assert "none" in error_of("predict", "none", "X.npy", "-o", "out.csv")
         assert "is not a model of bregnet" in error_of("predict", "X.npy", "X.npy", "-o", "out.csv")
         bregnet.save(PBDL(**SAME).fit(X, LABELS), "learner")
-        said = "error: predict needs a regression, a classifier or clusters, got learner, which holds a PBDL"
-        assert error_of("predict", "learner", "X.npy", "-o", "out.csv") == said
+        said = "error: predict needs rows with labels for learner, which holds a PBDL without rows; give --known TABLE"
+        assert error_of("predict", "learner", "X.npy", "-o", "out.csv").startswith(said)
+        bregnet.save(bregnet.DifferenceOfConvex(*[bregnet.MaxAffine([[1.0]], [0.0])] * 2), "difference")
+        said = "error: predict needs a regression, a classifier or clusters, got difference: a DifferenceOfConvex"
+        assert error_of("predict", "difference", "X.npy", "-o", "out.csv") == said
         assert "--output must end in .csv or .npy" in error_of("predict", "model", "X.npy", "-o", "out.txt", code=2)
         assert not list(folder.glob("out*"))
 
@@ -368,6 +371,17 @@ class TestInfo:
         assert found["classes"] == ["high", "low"]
         assert found["threshold"] == "inf"
         assert found["gap"] == fitted.gap_
+
+    def test_many_names_are_cut_short(self, folder):
+        many = pd.DataFrame(
+            np.tile(X, 10), columns=[f"a feature of which there are very many: {each}" for each in range(30)]
+        )
+        labels = np.where(X[:, 0] > 0, "a class with a name that is hardly ever written in full", "low")
+        bregnet.save(PBDL(**SAME).fit(many, labels), "model")
+        said = run("info", "model").stdout
+        assert "a class with a name that is hardly eve..., low" in said
+        assert "..., a feature of which there are very man... and 10 more\n" in said
+        assert json.loads(run("info", "model", "--json").stdout)["classes"] == sorted(set(labels))
 
     def test_generators(self, folder):
         bregnet.save(bregnet.divergence("kl"), "model")
@@ -407,6 +421,6 @@ class TestInfo:
         assert found["threshold"] == "inf"
 
     def test_errors(self, folder):
-        assert "No such file" in error_of("info", "none")
+        assert error_of("info", "none") == "error: no such file: none"
         assert "is not a model of bregnet" in error_of("info", "X.npy")
         assert "must be a folder written by save" in error_of("info", ".")

@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris, make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import adjusted_rand_score, make_scorer
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
@@ -15,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from bregnet import PBDL, BregmanDivergence, KullbackLeibler, MaxAffine, divergence
-from bregnet.clustering import BregmanKMeans
+from bregnet.clustering import BregmanKMeans, BregmanMixture
 
 NOT_OF_LEARNERS = ("check_sample_weight_equivalence_on_dense_data", "check_clustering")  # no weights; fits without y
 
@@ -303,6 +304,20 @@ def test_a_learner_is_cloned_and_fitted():
     np.testing.assert_array_equal(model.fit_predict(X, y), model.labels_)
     with pytest.raises(ValueError, match="requires y to be passed"):
         model.fit(X)
+
+
+@pytest.mark.parametrize("clusterer", [BregmanKMeans, BregmanMixture])
+def test_a_fitted_learner_is_used_as_it_is(clusterer, monkeypatch):
+    X, y = load_iris(return_X_y=True)
+    learner = PBDL(0.01, temperature=0.3, tol=0.1).fit(X[::2], y[::2])
+    by_hand = clusterer(3, divergence=learner.divergence_, random_state=0).fit(X)
+    monkeypatch.setattr(PBDL, "fit", lambda *_: pytest.fail("fitted again"))
+    for given in (learner, FrozenEstimator(learner)):
+        model = clusterer(3, divergence=given, random_state=0).fit(X)
+        assert model.learner_ is learner
+        np.testing.assert_array_equal(model.predict(X), by_hand.predict(X))
+    if clusterer is BregmanKMeans:
+        model.partial_fit(X[:10])  # the divergence is still that of the learner
 
 
 def test_alpha_of_the_learner_is_searched_in_a_pipeline():

@@ -10,7 +10,7 @@ from tests.support.markdown_blocks import run_blocks
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted((DOCS / "guide").glob("*.md"))
-WITHOUT_CODE = {"index", "measured"}
+WITHOUT_CODE = {"index", "measured", "networks"}  # the blocks of the last run alone, below
 MODULES = ["bregnet", "bregnet.metrics", "bregnet.datasets", "bregnet.distributed", "bregnet.plotting", "bregnet.nn"]
 
 
@@ -18,6 +18,16 @@ MODULES = ["bregnet", "bregnet.metrics", "bregnet.datasets", "bregnet.distribute
 def test_every_block_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run_blocks(page)[1] >= 2
+
+
+def test_blocks_about_networks_run_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n.*?^```$", (DOCS / "guide" / "networks.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
+    for number, block in enumerate(blocks):
+        alone = tmp_path / f"block{number}.md"
+        alone.write_text(block)
+        run_blocks(alone)
 
 
 def test_every_page_is_in_the_guide():

@@ -12,19 +12,23 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import Pipeline
 
 import bregnet
 from bregnet import BregmanIndex, Generator, KullbackLeibler, UnreadableFileError
 from bregnet.io.kinds import KINDS
 from bregnet.retrieval import InnerProductForm
 from tests.support import make_model_files
-from tests.support.make_model_files import EXPECTED, FOLDER, LABELS, QUERIES, ROWS, TARGETS, answers
+from tests.support.make_model_files import EXPECTED, FOLDER, LABELS, QUERIES, ROWS, TABLE, TARGETS, answers
 from tests.support.mutations import Parts, mutated
 from tests.support.selecting import some_slow
 
 FILES = sorted(FOLDER.glob("*/*.bregnet"))
 WHOLE = {path: path.read_bytes() for path in FILES}
 MUTANTS, CHUNKS = 10_000, 10
+TABULAR = (Pipeline, ColumnTransformer)
+SAID = ("must", "overflow", "unique", "surrogates", "columns are missing", "unknown categories", "Cannot use")
 METHODS = ("predict", "predict_proba", "transform", "score_samples", "kneighbors", "rank", "pair_distance", "score")
 
 
@@ -78,7 +82,7 @@ class TestKeptFiles:
     @pytest.mark.parametrize("path", FILES, ids=name_of)
     def test_feature_names_are_checked(self, path):
         model = bregnet.load(path)
-        if not hasattr(model, "feature_names_in_"):
+        if not hasattr(model, "feature_names_in_") or isinstance(model, TABULAR):
             return
         import pandas as pd
 
@@ -121,19 +125,21 @@ def works(model, rng):
     """Use an object that was read from a file that is not as it was written; it may say that its numbers overflow."""
     n_features = len(model.lift.centre) if isinstance(model, InnerProductForm) else None
     n_features = n_features or getattr(model, "n_features_in_", None) or getattr(model, "n_features", None) or 2
-    points = QUERIES[:1, [0] * n_features]
+    points = TABLE[:1] if isinstance(model, TABULAR) else QUERIES[:1, [0] * n_features]
     estimator = isinstance(model, BaseEstimator)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         problem = None
         try:
-            if estimator:
+            if isinstance(model, Pipeline):
+                answers(model)
+            elif estimator:
                 use(model, rng.choice([each for each in METHODS[:-1] if hasattr(model, each)]), points)
             else:
                 answers(model, points)
         except ValueError as error:
             problem = str(error)
-        assert problem is None or any(word in problem for word in ("must", "overflow", "unique", "surrogates"))
+        assert problem is None or any(word in problem for word in SAID)
         if rng.random() < 0.2:
             repr(clone(model) if estimator else model)
 
@@ -214,7 +220,7 @@ class TestHostileFiles:
         def change(parts):
             parts.about["state"]["fitted"]["learner_"]["type"] = learner
 
-        with pytest.raises(UnreadableFileError, match="must be a PBDL or a PBDLCV"):
+        with pytest.raises(UnreadableFileError, match="must be one of PBDL, PBDLCV, BregmanNCA, got"):
             bregnet.load(hostile(tmp_path, "BregmanKNeighborsClassifier", change))
 
     @pytest.mark.parametrize(
@@ -284,6 +290,15 @@ class TestHostileFiles:
             ("BregmanMixture", ("fitted", "converged_"), "yes"),
             ("BregmanMixture", ("fitted", "lower_bound_"), "inf"),
             ("InnerProductForm", ("symmetric",), True),
+            ("ColumnTransformer", ("parts", 0, "columns"), ["depth"]),
+            ("ColumnTransformer", ("parts", 0, "steps", 0, "values"), ["wide", "narrow"]),
+            ("ColumnTransformer", ("parts", 0, "steps", 0, "parameters", "strategy"), "constant"),
+            ("ColumnTransformer", ("parts", 1, "steps", 1, "categories"), [[]]),
+            ("ColumnTransformer", ("parts", 1, "steps", 1, "type"), "FunctionTransformer"),
+            ("ColumnTransformer", ("parts", 2, "steps"), []),
+            ("Pipeline", ("steps", 0, 1, "parts", 1, "steps", 1, "categories"), [["a", "b"]]),
+            ("Pipeline", ("steps", 0, 1, "parts", 1, "steps", 1, "categories"), [["a", "b", "z"]]),
+            ("Pipeline", ("steps", 1, 1, "type"), "Pipeline"),
             ("InnerProductForm-symmetric", ("symmetric",), False),
         ],
     )

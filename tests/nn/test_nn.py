@@ -37,6 +37,7 @@ from bregnet import (
     Quadratic,
     SquaredEuclidean,
 )
+from bregnet.learners.soft_neighbors import soft_neighbor_loss
 from bregnet.metrics import mean_average_precision
 from bregnet.nn import BregmanDistance, BregmanKNN, LearnableMaxAffine
 
@@ -254,9 +255,9 @@ class TestLearnableMaxAffine:
 
     def test_temperature_is_learned(self):
         f = LearnableMaxAffine.from_generator(SMOOTH, temperature=0.5, learn_temperature=True)
-        optimiser = torch.optim.SGD([f.log_temperature], lr=1.0)
+        optimizer = torch.optim.SGD([f.log_temperature], lr=1.0)
         f(torch.as_tensor(X)).mean().backward()  # f rises with its temperature
-        optimiser.step()
+        optimizer.step()
         assert 0 < f.temperature.item() < 0.5
         assert f.to_generator().temperature == f.temperature.item()
 
@@ -585,13 +586,13 @@ def test_fine_tuning_a_fit(wine):
     fit = PBDL(alpha=0.03, temperature=0.3, n_pieces=20, tol=0.5, random_state=0).fit(known, labels)
     f = LearnableMaxAffine.from_generator(fit)
     loss = losses.TripletMarginLoss(margin=4.0, distance=BregmanDistance(f))
-    optimiser = torch.optim.Adam(loss.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(loss.parameters(), lr=1e-2)
     values = []
     for _ in range(30):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         value = loss(torch.as_tensor(known), torch.as_tensor(labels))
         value.backward()
-        optimiser.step()
+        optimizer.step()
         values.append(value.item())
     assert values[-1] < 0.95 * values[0]
     before, after = (
@@ -611,7 +612,7 @@ def test_a_network_and_its_divergence_learn_together(wine):
     loss, miner = losses.TripletMarginLoss(margin=1.0, distance=distance), miners.BatchHardMiner(distance=distance)
     parts = {"network": network, "divergence": f}
     start = {name: [p.detach().clone() for p in part.parameters()] for name, part in parts.items()}
-    optimiser = torch.optim.Adam([*network.parameters(), *loss.parameters()], lr=1e-2)
+    optimizer = torch.optim.Adam([*network.parameters(), *loss.parameters()], lr=1e-2)
     inputs, classes = torch.as_tensor(known, dtype=torch.float32), torch.as_tensor(labels)
 
     def precision():
@@ -621,12 +622,31 @@ def test_a_network_and_its_divergence_learn_together(wine):
 
     before = precision()
     for _ in range(60):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         embedded = network(inputs)
         loss(embedded, classes, miner(embedded, classes)).backward()
-        optimiser.step()
+        optimizer.step()
     for name, part in parts.items():
         for old, new in zip(start[name], part.parameters(), strict=True):
             assert new.grad.any()
             assert not torch.equal(old, new)
     assert precision() > max(0.9, before + 0.1)
+
+
+@pytest.mark.parametrize("n_features", [2, 64])
+def test_first_pieces_share_the_points_and_divergences_start_near_one(n_features):
+    f = LearnableMaxAffine(n_features, 50, temperature=0.3, random_state=0)
+    points = torch.randn(200, n_features, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        shares = torch.softmax((points @ f.slopes.T + f.intercepts) / 0.3, dim=1)
+        typical = f.pairwise(points).median()
+    assert (1 / shares.square().sum(1)).median() > 2  # several pieces have a share, so that gradients reach them
+    assert 0.3 < typical < 3
+
+
+def test_nca_loss_under_a_divergence_is_the_loss_of_soft_neighbors():
+    X, y = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(30) % 3
+    f = LearnableMaxAffine(4, 6, strictness=0.2, random_state=0, dtype=torch.float64)
+    theirs = losses.NCALoss(softmax_scale=1, distance=BregmanDistance(f))(X, y)
+    ours = soft_neighbor_loss(-f.pairwise(X), y, y, torch.arange(30))
+    assert theirs.item() == pytest.approx(ours.item(), rel=1e-6)

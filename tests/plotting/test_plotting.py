@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from scipy.spatial.distance import pdist
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
+from sklearn.inspection import partial_dependence as sklearn_dependence
 from sklearn.metrics import precision_recall_curve
 from sklearn.model_selection import GridSearchCV
 
@@ -20,11 +21,14 @@ from bregnet import (
     BregmanRanker,
     Check,
     ConvexRegressor,
+    DCRegressor,
     MaxAffine,
     Result,
     divergence,
     plotting,
 )
+from bregnet.plotting._matrices import shown_divergences
+from bregnet.plotting._shared import Measure
 from bregnet.retrieval.evaluation import RECALL_LEVELS
 
 NAMES = ["$x^{", "_hidden", "a & b", "<i>"]
@@ -194,7 +198,7 @@ def test_neighbours_are_those_of_the_search(model, iris, ax):
     X, y = iris
     X = np.vstack([X, X[:1], X[:1]])  # equal rows
     names = np.array(["$a", "_b", "c"])[np.append(y, [1, 2])]
-    assert plotting.neighbours(model, X, names, [0, 20, len(X) - 1], k=3, ax=ax) is ax
+    assert plotting.neighbors(model, X, names, [0, 20, len(X) - 1], k=3, ax=ax) is ax
     searcher = BregmanNearestNeighbors(model.divergence_).fit(X)
     found, ids = searcher.kneighbors(n_neighbors=3)
     texts = [text.get_text() for text in drawn(ax).texts]
@@ -209,12 +213,12 @@ def test_neighbours_are_those_of_the_search(model, iris, ax):
 
 
 def test_a_row_that_its_equals_hide_is_not_its_own_neighbour(ax):
-    plotting.neighbours("sqeuclidean", np.zeros((6, 2)), list("aaaaab"), [5], k=2, ax=ax)
+    plotting.neighbors("sqeuclidean", np.zeros((6, 2)), list("aaaaab"), [5], k=2, ax=ax)
     assert [text.get_text() for text in ax.texts[1:]] == ["✗ a\nrow 0\n0", "✗ a\nrow 1\n0"]
 
 
 def test_a_number_of_queries_is_spread_over_the_classes(iris, ax):
-    plotting.neighbours("sqeuclidean", *iris, 3, k=1, ax=ax)
+    plotting.neighbors("sqeuclidean", *iris, 3, k=1, ax=ax)
     assert [text.get_text().split("\n")[1] for text in ax.texts if "query" in text.get_text()] == ["0", "1", "2"]
 
 
@@ -269,10 +273,10 @@ X, Y = np.eye(4), [0, 0, 1, 1]
         ),
         (lambda: plotting.precision_recall({"a": "sqeuclidean"}, X[:1], Y[:1]), ValueError, "at least 2 rows"),
         (lambda: plotting.precision_recall({"a": "sqeuclidean"}, X, Y, known=X), TypeError, "known must be a pair"),
-        (lambda: plotting.neighbours("sqeuclidean", X, Y, 2, k=4), ValueError, "k must be at most 3"),
-        (lambda: plotting.neighbours("sqeuclidean", X, Y, [4], k=1), ValueError, "row numbers from 0 to 3"),
-        (lambda: plotting.neighbours("sqeuclidean", X, Y, [0.5], k=1), TypeError, "queries must be a number or row"),
-        (lambda: plotting.neighbours("sqeuclidean", X, Y, 0, k=1), ValueError, "queries must be at least 1"),
+        (lambda: plotting.neighbors("sqeuclidean", X, Y, 2, k=4), ValueError, "k must be at most 3"),
+        (lambda: plotting.neighbors("sqeuclidean", X, Y, [4], k=1), ValueError, "row numbers from 0 to 3"),
+        (lambda: plotting.neighbors("sqeuclidean", X, Y, [0.5], k=1), TypeError, "queries must be a number or row"),
+        (lambda: plotting.neighbors("sqeuclidean", X, Y, 0, k=1), ValueError, "queries must be at least 1"),
         (lambda: plotting.predictions(divergence("kl"), X, Y), TypeError, "fitted must be a regressor"),
     ],
 )
@@ -347,3 +351,55 @@ def test_fits_that_others_hold_are_shown(iris, ax):
         shown = plotting.feature_bounds(holder, ax=Figure().add_subplot())
         names = [text.get_text() for text in shown.get_yticklabels()]
         assert names == [list("abcd")[at] for at in np.argsort(-bounds, kind="stable")]
+
+
+def test_a_map_of_two_apart_classes_is_no_line(ax):
+    places = np.column_stack([np.repeat([0.0, 10.0], 25), np.zeros(50)])
+    places[:, 0] += np.random.default_rng(0).normal(0, 0.05, 50)
+    squared = (places[:, None] - places[None]) ** 2
+    plotting.divergence_map("sqeuclidean", places, np.repeat(["a", "b"], 25), ax)
+    drawn = np.concatenate([np.asarray(each.get_offsets()) for each in ax.collections])
+    assert np.ptp(drawn[:, 1]) > 0.2 * np.ptp(drawn[:, 0])
+    along = np.abs(drawn[:, None, 0] - drawn[None, :, 0])
+    np.testing.assert_allclose(along, np.sqrt(squared.sum(2)), atol=1e-3)  # the distance there is, is still shown
+    gaps = np.linalg.norm(drawn[:, None] - drawn[None], axis=2) + np.eye(50)
+    assert gaps.min() > np.ptp(drawn[:, 0]) / 50 * 0.99  # no dot covers another
+
+
+def test_matrices_in_mean_units_have_mean_one_and_one_scale(iris):
+    X, y = iris
+    names, numbers = np.unique(y, return_inverse=True)
+    found = shown_divergences(Measure(divergence("sqeuclidean")), 1000 * X, names, numbers).in_mean_units
+    off = found.divergences[~np.eye(len(X), dtype=bool)]
+    assert off.mean() == pytest.approx(1)
+    assert np.mean(off <= found.highest) == pytest.approx(0.98, abs=0.001)
+
+
+def test_partial_dependence_is_that_of_scikit_learn_and_its_parts_bend_as_named(ax):
+    rng = np.random.default_rng(0)
+    X = rng.integers(-6, 7, (60, 2)) / 2
+    y = np.sin(X[:, 0]) + X[:, 1]
+    model = DCRegressor(0.003, tol=0.1, clip=False).fit(X, y)
+    plotting.partial_dependence(model, X, 0, ax)
+    lines = {text.get_text(): line for text, line in zip(ax.get_legend().get_texts(), ax.get_lines(), strict=True)}
+    expected = sklearn_dependence(model, X, [0], grid_resolution=100, kind="average", method="brute")
+    grid, values = lines["prediction"].get_data()
+    np.testing.assert_allclose(grid, expected["grid_values"][0])
+    np.testing.assert_allclose(values, expected["average"][0] - expected["average"][0].mean(), atol=1e-9)
+    convex, concave = (lines[name].get_ydata() for name in ("convex part", "concave part"))
+    np.testing.assert_allclose(convex + concave, values, atol=1e-9)
+    assert np.diff(convex, 2).min() > -1e-9
+    assert np.diff(concave, 2).max() < 1e-9
+    with pytest.raises(ValueError, match="feature must be a name or a number below 2, got 2"):
+        plotting.partial_dependence(model, X, 2, ax)
+
+
+def test_residuals_are_true_less_predicted(ax):
+    X = np.linspace(-1, 1, 30)[:, None]
+    y = X[:, 0] ** 3
+    model = ConvexRegressor(0.01).fit(X, y)
+    plotting.residuals(model, X, y, ax)
+    shown = np.asarray(ax.collections[0].get_offsets())
+    np.testing.assert_allclose(shown, np.column_stack([model.predict(X), y - model.predict(X)]))
+    with pytest.raises(TypeError, match="fitted must be a regressor"):
+        plotting.residuals(object(), X, y)

@@ -13,9 +13,14 @@ import pandas
 import pytest
 import torch
 from matplotlib import pyplot
+from scipy.spatial.distance import cdist
 from sklearn.datasets import load_wine
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score
 from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, NeighborhoodComponentsAnalysis
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -29,10 +34,12 @@ from bregnet import (
     ConvexRegressor,
     DCRegressor,
     DCRegressorCV,
+    SquaredEuclidean,
     divergence,
     report,
 )
 from bregnet.reporting.numbers import table
+from bregnet.reporting.verdict import Scores, Verdict, summary
 
 HOSTILE = "<script>document.title = 'run'</script>"
 FEATURES = [HOSTILE, "a & b", "$x^{", "_hidden", 'id="x" #000000', "\x00 \n null", "名前"]
@@ -99,10 +106,94 @@ def test_figures_are_those_of_ranker_and_classifier(made, model, wine):
     plain = BregmanRanker("sqeuclidean").fit(X_known, y_known).score(X, y)
     scaler = StandardScaler().fit(X_known)
     fair = BregmanRanker().fit(scaler.transform(X_known), y_known).score(scaler.transform(X), y)
-    assert numbers["retrieval"]["Euclid"]["mAP"] == pytest.approx(plain)
-    assert numbers["retrieval"]["Euclid, unit variance"]["mAP"] == pytest.approx(fair)
-    assert (numbers["baseline"], numbers["baseline_map"]) == ("Euclid, unit variance", pytest.approx(max(plain, fair)))
+    assert numbers["retrieval"]["Euclid"]["mAP"] == pytest.approx(fair)
+    assert numbers["retrieval"]["Euclid, raw features"]["mAP"] == pytest.approx(plain)
+    assert (numbers["baseline"], numbers["baseline_map"]) == ("Euclid", pytest.approx(max(plain, fair)))
     assert f"{numbers['map']:.3f}" in made.html
+
+
+def test_rivals_are_those_of_scikit_learn(made, wine):
+    X_known, y_known, X, y = wine
+    scaler = StandardScaler().fit(X_known)
+    known, new = scaler.transform(X_known), scaler.transform(X)
+    lda = LinearDiscriminantAnalysis().fit(known, y_known)
+    nca = NeighborhoodComponentsAnalysis(7, max_iter=50, random_state=0).fit(known, y_known)
+    for name, method in {"LDA": lda, "NCA": nca}.items():
+        near = KNeighborsClassifier().fit(method.transform(known), y_known)
+        found = made.numbers["retrieval"][name]
+        assert found["accuracy"] == pytest.approx(near.score(method.transform(new), y))
+        products = -cdist(method.transform(new), method.transform(known), "sqeuclidean")
+        assert found["mAP"] == pytest.approx(mean_precision(products, y, y_known))
+    logistic = LogisticRegression(max_iter=1000).fit(known, y_known)
+    products = logistic.predict_proba(new) @ logistic.predict_proba(known).T
+    found = made.numbers["retrieval"]["class probabilities"]
+    assert found["mAP"] == pytest.approx(mean_precision(products, y, y_known))
+
+
+def mean_precision(scores, y, y_known):
+    return np.mean([average_precision_score(y_known == label, row) for label, row in zip(y, scores, strict=True)])
+
+
+def test_what_is_gained_and_where_it_loses():
+    won = np.tile([0.0, 0.1], 50)
+    scores = Scores(
+        "purity", {"ours": 0.95, "plain": 0.5, "best": 0.99}, {"ours": won, "plain": won + 0.4, "best": won - 0.1}
+    )
+    assert scores.best == Verdict("purity", 0.95, "best", 0.99, "behind")
+    said = summary("ours", 100, [scores], "plain")
+    assert said == (
+        "On 100 rows, compared with plain, ours gains in purity (0.950 against 0.500). Against the best of 2 rivals in"
+        " each measure, it loses in purity (0.950 against 0.990 of best)."
+    )
+    rng = np.random.default_rng(0)
+    near = Scores("purity", {"ours": 0.9, "other": 0.9}, {"ours": won, "other": rng.permutation(won)})
+    assert near.best.way == "level"
+    assert "is level in purity" in summary("ours", 100, [near], "other")
+
+
+def test_a_losing_card_looks_like_one():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 2))
+    y = (X[:, 0] > 0).astype(int)
+    bad = divergence(SquaredEuclidean([1e-6, 1.0]))  # sees the idle feature only
+    made = report(bad, X[:60], y[:60], X_known=X[60:], y_known=y[60:])
+    assert made.numbers["verdicts"]["map"]["way"] == "behind"
+    assert made.html.count('<div class="tile behind">') == 2
+    assert "▼ behind" in made.html
+    assert "loses in mean average precision" in made.numbers["summary"]
+    assert "The class in which it is most behind" in made.numbers["summary"]
+    assert made.numbers["summary"].split(" (")[0] in made.html
+
+
+def test_rows_are_called_as_the_index_of_a_frame_does(wine):
+    X_known, y_known, X, y = wine
+    names = [f"bottle {number}" for number in range(len(X))]
+    made = report("sqeuclidean", pandas.DataFrame(X, index=names), y, X_known=X_known, y_known=y_known, baseline=None)
+    assert re.search(r"<small>bottle \d+</small>", made.html)
+    assert re.search(r"<small>row \d+ · ", made.html)
+    titles = re.findall(r"<title>(bottle \d+): (\d)</title>", made.html)
+    assert sorted(titles) == sorted((name, str(label)) for name, label in zip(names, y, strict=True))
+
+
+def test_pairs_of_pictures_have_one_size_and_one_scale(made):
+    for kind in ("matrix", "map"):
+        pair = [made.html[made.html.index(f'aria-labelledby="{kind}-{place}-title') :] for place in (0, 1)]
+        pair = [text[: text.index("</svg>")] for text in pair]
+        ticks = [re.findall(r">([\d.]+)</text>", text) for text in pair]
+        assert ticks[0] == ticks[1]
+        paths = [re.search(r'-patch_2">\s*<path d="([^"]+)"', text)[1] for text in pair]
+        frames = [[float(number) for number in re.findall(r"[\d.]+", path)] for path in paths]
+        assert frames[0] == pytest.approx(frames[1], abs=0.01)  # points of which 72 are an inch
+    assert "divergence / mean of all pairs" in made.html
+
+
+def test_blocks_of_the_matrix_have_tooltips(model, wine):
+    X, y = wine[2], wine[3]
+    made = report(model, X, y, baseline=None, class_names=["a", "b", "c"])
+    found = model.divergence_.pairwise(X)
+    mean = found[~np.eye(len(X), dtype=bool)].mean()
+    middle = np.median(found[np.ix_(y == 0, y == 2)]) / mean
+    assert f"<title>a from c: median {middle:.3g}, largest" in made.html
 
 
 def test_figures_are_those_of_the_fit(made, model):
@@ -225,7 +316,8 @@ def test_searchers_searches_and_pipelines(wine):
     found = report(scaled, X, y, X_known=X_known, y_known=y_known).numbers
     assert (found["estimator"], found["learner"], found["alpha"]) == ("BregmanKNeighborsClassifier", "PBDL", 0.1)
     assert found["accuracy"] == pytest.approx(scaled.score(X, y))
-    assert list(found["retrieval"]) == ["BregmanKNeighborsClassifier", "Euclid"]  # of one scale already
+    assert list(found["retrieval"])[:2] == ["BregmanKNeighborsClassifier", "Euclid"]
+    assert "Euclid, raw features" not in found["retrieval"]  # of one scale already
     search = GridSearchCV(BregmanRanker("kl"), {"side": ["left"]}, cv=2).fit(X_known, y_known)
     found = report(search, X, y, X_known=X_known, y_known=y_known, baseline=None).numbers
     assert found["map"] == pytest.approx(search.score(X, y))
@@ -244,16 +336,31 @@ def test_regressions():
     made = report(model, X[40:], y[40:], feature_names=["used", "idle"])
     assert made.numbers["r2"] == pytest.approx(model.score(X[40:], y[40:]))
     assert made.numbers["gap"] == model.gap_
-    assert [name for name in Page(made.html).values("id") if name in ("predictions", "certificate", "map")] == [
-        "predictions",
-        "certificate",
-    ]
+    sections = re.findall(r'<section id="(\w+)"', made.html)
+    assert sections == ["predictions", "residuals", "partial", "certificate", "features", "numbers"]
     chosen = DCRegressorCV([0.01], cv=2, refinements=0, temperatures=[0.0]).fit(X, y)
     assert report(chosen, X, y).numbers["r2"] == pytest.approx(chosen.score(X, y))
-    neighbours = BregmanKNeighborsRegressor("sqeuclidean").fit(X, y)
-    found = report(neighbours, X, y).numbers
-    assert found["r2"] == pytest.approx(neighbours.score(X, y))
+    neighbors = BregmanKNeighborsRegressor("sqeuclidean").fit(X, y)
+    found = report(neighbors, X, y).numbers
+    assert found["r2"] == pytest.approx(neighbors.score(X, y))
     assert "gap" not in found
+
+
+def test_rivals_and_parts_of_a_regression():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 2))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(90)
+    model = DCRegressor(0.01, tol=0.1).fit(X[:60], y[:60])
+    made = report(model, X[60:], y[60:], X_known=X[:60], y_known=y[:60], feature_names=["used", "idle"])
+    near = make_pipeline(StandardScaler(), KNeighborsRegressor(5)).fit(X[:60], y[:60])
+    assert made.numbers["regression"]["5 nearest neighbors"]["R²"] == pytest.approx(near.score(X[60:], y[60:]))
+    assert made.numbers["regression"]["DCRegressor"]["R²"] == pytest.approx(made.numbers["r2"])
+    assert made.numbers["summary"].startswith("On 30 rows, compared with linear regression, DCRegressor gains in R²")
+    assert re.findall(r">(convex part|concave part)</text>", made.html) == ["convex part", "concave part"] * 2
+    worst = np.abs(y[60:] - model.predict(X[60:])).argmax()
+    table = made.html[made.html.index('<section id="residuals"') :]
+    assert re.findall(r'<th scope="row">(row \d+)</th>', table)[0] == f"row {worst}"
+    assert f"<title>row {worst}: true " in made.html
 
 
 def test_data_frames_and_tensors(wine):
@@ -301,9 +408,9 @@ def test_rows_of_a_comparison_with_names_that_look_the_same_stay_apart():
     assert found.rows == [("a", [("0.500", False)]), ("a", [("0.750", True)])]
 
 
-def test_fewer_neighbours_than_five_are_counted():
+def test_fewer_neighbors_than_five_are_counted():
     made = report("sqeuclidean", [[0.0], [0.1], [1.0]], [0, 0, 1], baseline=None)
-    assert made.numbers["neighbours"] == 2
+    assert made.numbers["neighbors"] == 2
     assert "2-NN accuracy" in made.html
     assert "accuracy of 2 nearest neighbors" in made.html
 
@@ -356,8 +463,8 @@ def test_bad_estimators_and_rows_are_named():
     with pytest.raises(ValueError, match="X must have at least 2 rows"):
         report("sqeuclidean", [[1.0]], [0])
     regressor = ConvexRegressor(0.1).fit(np.eye(4), [0.0, 1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="X_known and y_known must be None for a regression"):
-        report(regressor, np.eye(4), [0.0, 1.0, 2.0, 3.0], X_known=np.eye(4), y_known=[0.0, 1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=r"y_known must have shape \(4,\)"):
+        report(regressor, np.eye(4), [0.0, 1.0, 2.0, 3.0], X_known=np.eye(4), y_known=[0.0, 1.0])
     with pytest.raises(ValueError, match=r"y must have shape \(4,\)"):
         report(regressor, np.eye(4), [0.0])
     for unfitted in (ConvexRegressor(), PBDL(), BregmanRanker()):
@@ -390,6 +497,16 @@ CONTRASTS = """() => {
   }
   return found;
 }"""
+
+
+CUT_OFF = """() => [...document.querySelectorAll("svg.plot")].flatMap((svg) => {
+  const frame = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll("text")].filter((text) => {
+    const box = text.getBoundingClientRect();
+    return box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1 ||
+      box.bottom > frame.bottom + 1;
+  }).map((text) => text.textContent);
+})"""
 
 
 @pytest.fixture(scope="module")
@@ -428,6 +545,9 @@ def test_in_a_browser_without_network(browser, made, tmp_path, scheme, width):
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width
     assert page.locator("section svg").count() == 7
+    if width == 1280:  # a table that scrolls has cut-off columns
+        assert page.evaluate("[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)")
+    assert page.evaluate(CUT_OFF) == []
 
     contrasts = page.evaluate(CONTRASTS)
     assert min(contrasts, key=lambda each: each["ratio"])["ratio"] >= 4.5

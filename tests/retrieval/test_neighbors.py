@@ -12,6 +12,7 @@ from scipy.special import rel_entr
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris, make_blobs
 from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, NearestNeighbors
@@ -20,9 +21,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import bregnet
 from bregnet import PBDL, BregmanIndex, ConvexRegressor, KullbackLeibler, MaxAffine, SquaredEuclidean, divergence
 from bregnet.retrieval import BregmanKNeighborsClassifier, BregmanKNeighborsRegressor, BregmanNearestNeighbors
 from tests.support.search_at_random import brute_order, exact, learned
+
+pytestmark = pytest.mark.filterwarnings("ignore:PBDL learned nothing")  # grids have large alphas
 
 SIDES = pytest.mark.parametrize("side", ["right", "left"])
 ALL = [BregmanNearestNeighbors, BregmanKNeighborsClassifier, BregmanKNeighborsRegressor]
@@ -184,7 +188,7 @@ def test_cells_that_are_all_searched_answer_exactly(side):
     pytest.importorskip("faiss")
     X, Q = points(400), points(30, seed=1)
     flat = BregmanNearestNeighbors(learned(0.3), side=side).fit(X)
-    cells = BregmanNearestNeighbors(learned(0.3), side=side, index="ivf").fit(X)
+    cells = BregmanNearestNeighbors(learned(0.3), side=side, kind="ivf").fit(X)
     cells.index_.nprobe = 400
     for queries in (Q, None):
         np.testing.assert_array_equal(cells.kneighbors(queries)[1], flat.kneighbors(queries)[1])
@@ -199,7 +203,7 @@ def test_cells_that_are_all_searched_answer_exactly(side):
 def test_cells_are_set_from_the_constructor(estimator):
     X, y, Q = points(400), np.arange(400) % 3, points(30, seed=1)
     for settings_ in ({}, {"n_cells": 15, "nprobe": 2, "random_state": 3}):
-        model = clone(estimator(learned(0.3), index="ivf", **settings_)).fit(X, y)
+        model = clone(estimator(learned(0.3), kind="ivf", **settings_)).fit(X, y)
         index = BregmanIndex(learned(0.3), kind="ivf", **{"random_state": 0} | settings_)
         index.add(X)
         assert (model.index_.n_cells, model.index_.nprobe) == (index.n_cells, index.nprobe)
@@ -210,7 +214,7 @@ def test_cells_are_set_from_the_constructor(estimator):
 def test_a_grid_search_over_cells():
     X = points(400)
     y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
-    model = BregmanKNeighborsClassifier(learned(0.3), index="ivf", n_cells=20)
+    model = BregmanKNeighborsClassifier(learned(0.3), kind="ivf", n_cells=20)
     search = GridSearchCV(model, {"nprobe": [1, 20]}, cv=3).fit(X, y)
     flat = GridSearchCV(BregmanKNeighborsClassifier(learned(0.3)), {"n_neighbors": [5]}, cv=3).fit(X, y)
     assert search.cv_results_["mean_test_score"][1] == pytest.approx(flat.best_score_)  # all cells are searched
@@ -220,7 +224,7 @@ def test_a_grid_search_over_cells():
 @pytest.mark.parametrize("random_state", [None, np.random.RandomState(0)], ids=str)
 def test_a_pickled_model_makes_the_same_cells_of_any_seed(random_state):
     X, Q = points(400), points(30, seed=1)
-    model = BregmanNearestNeighbors(learned(0.3), index="ivf", nprobe=1, random_state=random_state).fit(X)
+    model = BregmanNearestNeighbors(learned(0.3), kind="ivf", nprobe=1, random_state=random_state).fit(X)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).kneighbors(Q)[1], model.kneighbors(Q)[1])
 
 
@@ -281,6 +285,20 @@ def test_squared_euclidean_regression_is_scikit_learns(weights, n_outputs):
     np.testing.assert_allclose(model.predict(X[Q]), peer.predict(X[Q]), atol=1e-9)
     assert model.predict(X[Q]).shape == y[Q].shape
     assert model.score(X[Q], y[Q]) == pytest.approx(r2_score(y[Q], peer.predict(X[Q])))
+
+
+def test_softmax_weights_are_exponentials_of_divergences_however_large_these_are():
+    X, y = labelled()
+    Q = labelled(1)[0]
+    soft, plain = (
+        BregmanKNeighborsClassifier(None, 9, weights=weights).fit(X, y) for weights in ("softmax", lambda D: np.exp(-D))
+    )
+    np.testing.assert_allclose(soft.predict_proba(Q / 4), plain.predict_proba(Q / 4))
+    far = soft.predict_proba(Q + 1e4)  # where exp(-D) is 0 for all rows
+    np.testing.assert_allclose(far.sum(1), 1)
+    at_half = BregmanKNeighborsClassifier(2.0 * SquaredEuclidean(), 9, weights="softmax").fit(X, y)  # T = 1/2
+    sharper = BregmanKNeighborsClassifier(None, 9, weights=lambda D: np.exp(-2 * D)).fit(X, y)
+    np.testing.assert_allclose(at_half.predict_proba(Q / 4), sharper.predict_proba(Q / 4))
 
 
 @SIDES
@@ -358,19 +376,14 @@ def test_a_search_over_a_learner_gives_its_best_divergence(estimator):
         estimator(search).fit(X, None)
 
 
-class Unfittable(PBDL):
-    def fit(self, X, y):
-        raise AssertionError("fitted in vain")
-
-
 @EACH
 def test_learners_without_a_divergence_are_refused(estimator):
     X, y = load_iris(return_X_y=True)
-    pipeline = Pipeline([("scale", StandardScaler()), ("learn", Unfittable())])
+    pipeline = Pipeline([("scale", StandardScaler()), ("learn", KNeighborsClassifier())])
     accepted = r"divergence must be a learner with a divergence_ once it is fitted, such as PBDL\(\), or a search"
     for learner, found in (
-        (pipeline, "a Pipeline: its divergence would be for other features"),
-        (GridSearchCV(pipeline, {"learn__alpha": [1.0]}), "GridSearchCV of a Pipeline: its divergence"),
+        (pipeline, "Pipeline"),
+        (GridSearchCV(pipeline, {"learn__n_neighbors": [1]}), "GridSearchCV"),
         (StandardScaler(), "StandardScaler"),
         (GridSearchCV(PBDL(tol=0.5), {"alpha": [1.0]}, refit=False, cv=2), "GridSearchCV"),
         (GridSearchCV(KNeighborsClassifier(), {"n_neighbors": [1]}), "GridSearchCV"),
@@ -518,7 +531,7 @@ def test_tags():
         ({"n_neighbors": 0}, ValueError, "n_neighbors must be at least 1, got 0"),
         ({"n_neighbors": 2.0}, TypeError, "n_neighbors must be an integer, got 2.0"),
         ({"side": "up"}, ValueError, "side must be one of 'right', 'left', got 'up'"),
-        ({"index": "hnsw"}, ValueError, "index must be one of 'flat', 'ivf', got 'hnsw'"),
+        ({"kind": "hnsw"}, ValueError, "kind must be one of 'flat', 'ivf', got 'hnsw'"),
         ({"n_cells": 0}, ValueError, "n_cells must be at least 1, got 0"),
         ({"nprobe": 1.5}, TypeError, "nprobe must be an integer, got 1.5"),
         ({"random_state": "one"}, ValueError, "'one' cannot be used to seed"),
@@ -540,7 +553,7 @@ def test_bad_parameters_are_named(estimator, parameters, error, message):
 def test_bad_weights_are_named(estimator):
     X, y = labelled()
     for bad in ("near", None, 2):
-        with pytest.raises(ValueError, match="weights must be 'uniform', 'distance' or a callable, got"):
+        with pytest.raises(ValueError, match="weights must be 'uniform', 'distance', 'softmax' or a callable, got"):
             estimator(weights=bad).fit(X, y)
     for weights, message in (
         (lambda D: D[:, :2], r"weights must return an array of shape \(170, 5\), got \(170, 2\)"),
@@ -596,9 +609,9 @@ def test_bad_queries_are_refused(estimator):
         model.kneighbors(torch.as_tensor(X * np.nan))
     with pytest.raises(ValueError, match=r"X must be at least 0 .* got -.* in row 0"):
         model.kneighbors(-X)
-    with pytest.raises(TypeError, match="Sparse data was passed"):
+    with pytest.raises(TypeError, match="must be dense, got a sparse"):
         model.kneighbors(csr_array(X))
-    with pytest.raises(TypeError, match="Sparse data was passed"):
+    with pytest.raises(TypeError, match="must be dense, got a sparse"):
         estimator().fit(csr_array(X), y)
 
 
@@ -631,7 +644,7 @@ def test_bad_targets_are_refused():
         BregmanKNeighborsClassifier().fit(X, X[:, 0])
     with pytest.raises(ValueError, match="could not convert string"):
         BregmanKNeighborsRegressor().fit(X, np.array(["a", "b", "c"])[y])
-    with pytest.raises(TypeError, match="Sparse data was passed for y"):
+    with pytest.raises(TypeError, match="y must be dense, got a sparse"):
         BregmanKNeighborsRegressor().fit(X, csr_array(X))
     for estimator in ALL[1:]:
         with pytest.raises(ValueError, match="requires y to be passed"):
@@ -640,3 +653,46 @@ def test_bad_targets_are_refused():
             estimator().fit(X, y[1:])
     with pytest.raises(ValueError, match="PBDL estimator requires y to be passed"):
         BregmanNearestNeighbors(PBDL()).fit(X)
+
+
+@EACH
+def test_a_fitted_learner_is_used_as_it_is(estimator, monkeypatch):
+    X, y = load_iris(return_X_y=True)
+    learner = PBDL(alpha=0.05, temperature=0.2, tol=0.2).fit(X[::3], y[::3])
+    expected = exact(learner.divergence_, X[1::3], X[2::3], "right").argsort(1)[:, :5]
+    search = GridSearchCV(clone(learner), {"alpha": [0.05]}, cv=2).fit(X[::3], y[::3])
+    monkeypatch.setattr(PBDL, "fit", lambda *_: pytest.fail("fitted again"))
+    for fitted in (learner, FrozenEstimator(learner), clone(FrozenEstimator(learner)), search):
+        model = estimator(fitted)
+        needs_y = estimator is not BregmanNearestNeighbors
+        assert get_tags(model).target_tags.required == needs_y
+        model.fit(X[2::3], y[2::3] if needs_y else None)
+        assert type(model.learner_) is type(search if fitted is search else learner)
+        assert fitted is search or model.divergence_ is learner.divergence_
+        np.testing.assert_array_equal(model.kneighbors(X[1::3])[1], expected)
+    with pytest.raises(ValueError, match="must be for the 3 features of X, got one for 4"):
+        estimator(learner).fit(X[:, :3], y)
+
+
+def test_clones_of_a_fitted_learner_learn_again(tmp_path):
+    X, y = load_iris(return_X_y=True)
+    learner = PBDL(alpha=0.05, tol=0.2).fit(X[::3], y[::3])
+    plain, frozen = (BregmanKNeighborsClassifier(each) for each in (learner, FrozenEstimator(learner)))
+    assert not hasattr(clone(plain).divergence, "divergence_")
+    again = clone(plain).fit(X[1::3], y[1::3])
+    assert again.divergence_ is not learner.divergence_
+    assert clone(frozen).fit(X[1::3], y[1::3]).divergence_ is learner.divergence_
+    for model in (plain, frozen):
+        bregnet.save(model.fit(X[1::3], y[1::3]), tmp_path / "model")
+        same = bregnet.load(tmp_path / "model")
+        assert type(same.divergence) is type(model.divergence)
+        assert same.fit(X[2::3], y[2::3]).learner_.gap_ == learner.gap_  # still used as it is
+        np.testing.assert_array_equal(same.predict(X), model.fit(X[2::3], y[2::3]).predict(X))
+
+
+def test_a_fitted_learner_of_classes_serves_a_regression():
+    X, y = load_diabetes(return_X_y=True)
+    learner = PBDL(n_pieces=5, tol=0.5).fit(X[:100], y[:100] > 100)
+    model = BregmanKNeighborsRegressor(learner).fit(X, y + 0.5)
+    by_hand = BregmanKNeighborsRegressor(learner.divergence_).fit(X, y + 0.5)
+    np.testing.assert_array_equal(model.predict(X[:20]), by_hand.predict(X[:20]))

@@ -152,7 +152,7 @@ def test_monitor_is_given_divergences_and_functions():
         def finish(self, learned):
             seen.append((learned(0.0), learned(0.3)))
 
-    model = PBDL(0.01, n_pieces=6, tol=1e-3, random_state=0)._fit_monitored(X, y, Looks())
+    model = PBDL(0.01, n_pieces=6, temperature=0.0, tol=1e-3, random_state=0)._fit_monitored(X, y, Looks())
     assert model.result_.stopped
     assert len(seen) == 3
     sharp, smooth = seen[-1]

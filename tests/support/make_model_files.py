@@ -11,7 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 import bregnet
 from bregnet import (
@@ -30,9 +34,11 @@ from bregnet import (
     DCRegressor,
     DCRegressorCV,
     DifferenceOfConvex,
+    FeatureMap,
     ItakuraSaito,
     KullbackLeibler,
     Logistic,
+    MappedDivergence,
     MaxAffine,
     Quadratic,
     SquaredEuclidean,
@@ -46,6 +52,10 @@ ROWS = RNG.uniform(0.1, 0.9, (24, 2)).round(4)
 FRAME = pd.DataFrame(ROWS, columns=["width", "height"])
 LABELS = np.where(ROWS[:, 0] > 0.5, "high", "low")
 TARGETS = (np.square(ROWS).sum(1) + 0.1 * RNG.standard_normal(24)).round(4)
+TABLE = pd.DataFrame({"width": ROWS[:, 0], "kind": ["a", "b", "c"] * 8, "size": ["small", "large"] * 12}, dtype=object)
+TABLE = TABLE.assign(
+    width=TABLE["width"].astype(float).where(TABLE.index != 3), kind=TABLE["kind"].where(TABLE.index != 1)
+)
 QUERIES = RNG.uniform(0.1, 0.9, (4, 2)).round(4)
 SLOPES = np.array([[1.0, 0.5], [-0.5, 2.0], [0.25, -1.5]])
 SMOOTH = MaxAffine(SLOPES, [0.0, 0.5, -0.25], temperature=0.1, strictness=0.2)
@@ -57,7 +67,7 @@ def models():
     """An object of every kind, and some of their variants, by name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return {**_functions(), **_solved(), **_searching(), **_indexes(), **_clusters()}
+        return {**_functions(), **_solved(), **_searching(), **_indexes(), **_clusters(), **_tables()}
 
 
 def _functions():
@@ -71,6 +81,9 @@ def _functions():
         "GeneratorSum": SHARP + 0.5 * SquaredEuclidean() + 2.0 * KullbackLeibler(),
         "DifferenceOfConvex": DifferenceOfConvex(SMOOTH, SHARP),
         "BregmanDivergence": BregmanDivergence(SMOOTH),
+        "MappedDivergence": MappedDivergence(SMOOTH, FeatureMap("rbf", n_components=2).fit(ROWS).point_map_),
+        "Composed": KullbackLeibler().compose([[1.0, 1.0], [0.0, 1.0], [2.0, 0.5]], 0.1),
+        "GeneratorSum-affine": SquaredEuclidean().compose([[1.0, 1.0]], 2.0),
     }
 
 
@@ -79,6 +92,7 @@ def _solved():
     return {
         "ConvexRegressor": ConvexRegressor(0.05, monotone=[1, 0], clip=True, **SMALL).fit(FRAME, TARGETS),
         "DCRegressor": DCRegressor(0.05, temperature=0.1, **SMALL).fit(ROWS, TARGETS),
+        "PBDL-map": PBDL(0.05, feature_map=FeatureMap("rbf", n_components=6), **SMALL).fit(ROWS, LABELS),
         "PBDL": PBDL(0.05, temperature=0.1, companion="within", **SMALL).fit(FRAME, LABELS),
         "ConvexRegressorCV": ConvexRegressorCV(**search).fit(ROWS, TARGETS),
         "ConvexRegressorCV-ensemble": ConvexRegressorCV(ensemble=True, **search).fit(FRAME, TARGETS),
@@ -99,7 +113,7 @@ def _searching():
         "BregmanNearestNeighbors": neighbours,
         "BregmanKNeighborsClassifier": classifier,
         "BregmanKNeighborsClassifier-search": BregmanKNeighborsClassifier(chosen, 3).fit(ROWS, LABELS == "low"),
-        "BregmanKNeighborsRegressor": BregmanKNeighborsRegressor("itakura-saito", 3, index="ivf", n_cells=3).fit(
+        "BregmanKNeighborsRegressor": BregmanKNeighborsRegressor("itakura-saito", 3, kind="ivf", n_cells=3).fit(
             FRAME, np.column_stack([TARGETS, -TARGETS])
         ),
         "BregmanRanker": ranker,
@@ -134,6 +148,23 @@ def _clusters():
     }
 
 
+def _tables():
+    def table():
+        kinds = make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder(sparse_output=False))
+        sizes = OrdinalEncoder(categories=[["small", "large"]])
+        parts = [("numbers", SimpleImputer(strategy="median"), ["width"]), ("kinds", kinds, ["kind"])]
+        made = ColumnTransformer([*parts, ("sizes", sizes, ["size"])], verbose_feature_names_out=False)
+        return made.set_output(transform="pandas")
+
+    return {
+        "ColumnTransformer": table().fit(TABLE),
+        "Pipeline": Pipeline([("table", table()), ("model", PBDL(0.05, **SMALL))]).fit(TABLE, LABELS),
+        "Pipeline-regression": Pipeline([("table", table()), ("model", DCRegressor(0.05, **SMALL))]).fit(
+            TABLE, TARGETS
+        ),
+    }
+
+
 def answers(obj, points=QUERIES):
     """What an object says of some points, by the names of its methods."""
     if isinstance(obj, BregmanIndex):
@@ -149,7 +180,10 @@ def answers(obj, points=QUERIES):
         return {"pairwise": obj.pairwise(points), "paired": obj.paired(points, points[::-1])}
     if isinstance(obj, bregnet.Generator | DifferenceOfConvex):
         return {"values": obj(points), "gradient": obj.gradient(points)}
-    given = pd.DataFrame(points, columns=obj.feature_names_in_) if hasattr(obj, "feature_names_in_") else points
+    if isinstance(obj, Pipeline | ColumnTransformer):
+        given = TABLE[: len(points)]
+    else:
+        given = pd.DataFrame(points, columns=obj.feature_names_in_) if hasattr(obj, "feature_names_in_") else points
     found = {}
     for method in ("predict", "predict_proba", "transform", "score_samples", "kneighbors", "rank"):
         if hasattr(obj, method):
