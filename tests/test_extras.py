@@ -129,7 +129,9 @@ def test_all_has_what_the_other_extras_have():
             found |= set.union(*map(held, inner[1].split(","))) if inner else {requirement}
         return found
 
-    assert held("all") == set.union(*(held(name) for name in ("report", "cli", "excel", "tables", "losses", "stores")))
+    assert held("all") == set.union(
+        *(held(name) for name in ("report", "cli", "excel", "tables", "losses", "onnx", "stores"))
+    )
     assert held("report") < held("cli")
     assert held("all") < held("dev")
     assert held("all") < held("docs")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 import numpy as np
-from sklearn.base import BaseEstimator, is_regressor
 
 from bregnet._core.files import expect_place, whole_file
 from bregnet._core.optional import require
@@ -75,8 +74,8 @@ def write_csv(output: Path | None, head: Sequence[str], rows: Iterable[Sequence[
 def write_report(
     path: Path, estimator: Any, data: Data, known: Data | None, *, title: str, quiet: bool, **about: Any
 ) -> None:
-    """Write a report about rows, as queries against others if these are given; a regression has no queries."""
-    if known is not None and not (isinstance(estimator, BaseEstimator) and is_regressor(estimator)):
+    """Write a report about rows, as queries against known ones if these are given; rivals learn from the known."""
+    if known is not None:
         about |= {"X_known": _indexed(known), "y_known": known.y}
     with warnings_as_lines():
         report(estimator, _indexed(data), data.y, path, title=title, **about)

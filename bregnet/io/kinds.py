@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from bregnet._core import validation as check
@@ -411,19 +413,33 @@ def _write_pipeline(name: str, value: Pipeline, tensors: Tensors) -> dict[str, A
 def _read_pipeline(name: str, state: Any, tensors: Tensors) -> Pipeline:
     _expect_steps(name, [mapping(name, step)["type"] for _, step in state["steps"]])
     steps = [(text(name, each), read_any(f"{name}.{each}", step, tensors)) for each, step in state["steps"]]
-    table, model = (step for _, step in steps)
-    made = table.get_feature_names_out()
-    expect_features(model, table=len(made))
-    if hasattr(model, "feature_names_in_") and list(made) != list(model.feature_names_in_):
-        raise ValueError(f"{name} must make the features {list(model.feature_names_in_)}, got {list(made)}")
+    for (_, before), (_, after) in pairwise(steps):
+        made = before.get_feature_names_out()
+        expect_features(after, table=len(made))
+        if hasattr(after, "feature_names_in_") and list(made) != list(after.feature_names_in_):
+            raise ValueError(f"{name} must make the features {list(after.feature_names_in_)}, got {list(made)}")
     return Pipeline(steps)
+
+
+def _expect_scales(scaler: StandardScaler) -> None:
+    if not (scaler.with_mean and scaler.with_std):
+        raise TypeError("with_mean and with_std of a StandardScaler must be True to be saved, got False")
+    expect_features(scaler, mean_=len(scaler.mean_), var_=len(scaler.var_), scale_=len(scaler.scale_))
+    if not (scaler.scale_ > 0).all():
+        raise ValueError(f"scale_ must be positive, got {scaler.scale_.min():g}")
+
+
+def _scaler() -> Fitted:
+    learned = {"mean_": numbers(), "var_": numbers(), "scale_": numbers()}
+    return Fitted(StandardScaler, {"n_features_in_": whole(1), "n_samples_seen_": whole(1), **learned}, _expect_scales)
 
 
 def _expect_steps(name: str, kinds: list[str]) -> None:
     """Raise an error for a pipeline that is not the preprocessing of a table with an estimator after it."""
-    estimators = {each.__name__ for each, kind in KINDS.items() if isinstance(kind, Fitted)}
-    if len(kinds) != 2 or kinds[0] != "ColumnTransformer" or kinds[1] not in estimators:
-        wanted = "a ColumnTransformer and an estimator of this library"
+    before = {"ColumnTransformer", "StandardScaler"}
+    estimators = {each.__name__ for each, kind in KINDS.items() if isinstance(kind, Fitted)} - before
+    if len(kinds) < 2 or not set(kinds[:-1]) <= before or kinds[-1] not in estimators:
+        wanted = "a ColumnTransformer or StandardScaler and an estimator of this library"
         raise TypeError(f"{name} must be a pipeline of {wanted} to be saved, got {', '.join(kinds)}")
 
 
@@ -436,5 +452,5 @@ KINDS: dict[type, Field | Fitted] = {
     InnerProductForm: Field(write_form, read_form),
     Pipeline: Field(_write_pipeline, _read_pipeline),
     ColumnTransformer: Field(write_transformer, read_transformer),
-    **{each.cls: each for each in (*_solvers(), *_searchers(), *_clusterers())},
+    **{each.cls: each for each in (*_solvers(), *_searchers(), *_clusterers(), _scaler())},
 }

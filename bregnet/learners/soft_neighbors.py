@@ -113,9 +113,9 @@ class BregmanNCA(LearnedPairs):
 
     and with it ``BregmanKNeighborsClassifier(BregmanNCA(), n_neighbors=50, weights="softmax")`` predicts class
     probabilities. It is for accuracy and probabilities of nearest neighbors: these are ahead of those of linear metrics
-    on most data, not where a linear metric fits (iris, seeds).
-    It is not for ranking: the mean average precision falls below that of the class probabilities it starts from. The
-    program is not convex, and there is no certificate as :class:`bregnet.PBDL` has it. The guide has figures.
+    on most data, not where a linear metric fits (iris, seeds). It is not for ranking: the mean average precision is
+    below that of the class probabilities it starts from. The program is not convex, and there is no certificate as
+    :class:`bregnet.PBDL` has it. The guide has figures.
 
     Parameters
     ----------

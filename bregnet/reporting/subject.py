@@ -170,7 +170,9 @@ def _last_step(estimator: Any, X: Array, X_known: Array | None, names: Any) -> t
     if len(estimator) > 1:
         before = estimator[:-1]
         X, X_known = before.transform(X), None if X_known is None else before.transform(X_known)
-        if names is not None and len(names) != X.shape[1]:
+        if hasattr(X, "columns"):
+            names = [str(name) for name in X.columns]
+        elif names is not None and len(names) != X.shape[1]:
             names = None  # they are of other features
     return _last_step(estimator[-1], X, X_known, names)
 

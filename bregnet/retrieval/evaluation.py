@@ -195,7 +195,7 @@ class Scan:
 
     def _tied(self, points: Tensor, query: np.ndarray, item: np.ndarray) -> np.ndarray:
         """Divergences of pairs, those that tie for a query with the least of their values."""
-        values, ties = self._gallery.paired(points, torch.as_tensor(item), torch.as_tensor(query))
+        values, ties = self._gallery.paired(points[query], torch.as_tensor(item))
         order = np.lexsort((values.numpy(), query))
         values = values[order]
         tied = ties_with_next(values, ties[order]).numpy() & (np.diff(query[order]) == 0)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bregnet._core.chunks import batches, rows_at_once
-from bregnet.divergences import BregmanDivergence, Generator, MaxAffine
+from bregnet.divergences import BregmanDivergence
 
 ULPS = 256 * 2.0**-52  # divergences tie where they differ by less than this share of their terms
 KEPT_BITS = 41  # of squared distances that are compared
@@ -52,23 +51,10 @@ class Gallery:
         """Some thousand evenly spaced items at most, in double precision."""
         return self.points[:: max(1, len(self) // 8192)].double()
 
-    def paired(self, queries: Tensor, rows: Tensor, numbers: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Divergences of pairs (p,), and differences up to which they tie, (p,).
-
-        They are of the queries (p, d), or of those with these `numbers` (p,), and the items in `rows` (p,).
-        """
+    def paired(self, queries: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Divergences of queries (m, d) from the items in `rows` (m,), and differences up to which they tie, (m,)."""
         generator = self.divergence.generator
-        values, ties = (torch.empty(len(rows), dtype=torch.float64, device=queries.device) for _ in range(2))
-        if _is_smoothed_maximum(generator) and queries.device.type == "cpu":
-            from bregnet.retrieval.compiled_soft import soft_pairs  # numba is slow to import
-
-            asked = queries.double().numpy(), np.arange(len(rows)) if numbers is None else numbers.numpy()
-            given = self.points.numpy(), rows.numpy()
-            pairs = (*asked, *given) if self.side == "right" else (*given, *asked)
-            planes = generator._slopes.T.contiguous().numpy(), generator._intercepts.numpy()
-            soft_pairs(*planes, generator.temperature, *pairs, values.numpy(), ties.numpy())
-            return values, ties.mul_(ULPS)
-        queries = queries if numbers is None else queries[numbers]
+        values, ties = queries.new_empty(len(rows)), queries.new_empty(len(rows))
         for part in batches(len(rows), generator._batch_size(queries)):
             pair = queries[part], self.points[rows[part]].double()
             first, second = pair if self.side == "right" else pair[::-1]
@@ -80,11 +66,6 @@ class Gallery:
         step = rows_at_once(queries.shape[1] * rows.shape[1])
         parts = zip(queries.split(step), rows.split(step), strict=True)
         return rounded(torch.cat([(self.points[there] - q[:, None]).square_().sum(2) for q, there in parts]))
-
-
-def _is_smoothed_maximum(generator: Generator) -> TypeGuard[MaxAffine]:
-    """Whether it is a max-affine function with a temperature, and nothing else."""
-    return type(generator) is MaxAffine and generator.temperature > 0 and generator._paraboloid is None
 
 
 def rounded(values: Tensor) -> Tensor:

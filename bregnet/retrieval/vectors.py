@@ -122,7 +122,7 @@ class Vectors:
         doubtful &= self._may_be_among(queries, ordered, there.gather(1, order), k)
         at = torch.zeros_like(doubtful).scatter_(1, order, doubtful).nonzero(as_tuple=True)
         ties = torch.zeros_like(values)
-        values[at], ties[at] = self.gallery.paired(queries.points, there[at], at[0])
+        values[at], ties[at] = self.gallery.paired(queries.points[at[0]], there[at])
         return nearest_first(self.gallery, queries.points, Found(values, there), ties, k)
 
     def completed(

@@ -397,7 +397,9 @@ class TestBadData:
 
     def test_features(self, folder):
         said = "error: named.csv: features must hold numbers, but 'kind', 'name' hold text ('high' in row 0 (line 2))"
-        advice = "; --one-hot auto encodes categories, or leave out with --drop kind,name"
+        advice = (
+            "; --id name takes names of rows, --one-hot auto encodes categories, or leave out with --drop kind,name"
+        )
         found = self.fit("named.csv", "a")
         assert found.startswith(said)
         assert found.endswith(advice)

@@ -1,4 +1,4 @@
-"""Divergences of pairs of queries and items, and rows that are added to at the end."""
+"""Rows that are added to at the end."""
 
 import pickle
 
@@ -7,10 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bregnet import BregmanDivergence
-from bregnet.retrieval.items import ULPS, Gallery, GrowingRows
-from tests.support.search_at_random import max_affine
-from tests.support.search_at_random import points as points_at_random
+from bregnet.retrieval.items import GrowingRows
 
 
 def numbered(start, count):
@@ -72,28 +69,3 @@ def test_a_pickle_holds_the_rows_alone():
     again = pickle.loads(dumped)
     again.add(torch.ones(1))
     np.testing.assert_array_equal(again.tensors[0], np.r_[np.zeros(1000), 1, 1])
-
-
-@given(
-    st.integers(0, 10_000),
-    st.integers(1, 20),
-    st.integers(1, 30),
-    st.sampled_from([1e-4, 0.003, 0.05, 0.3, 2.0, 50.0]),
-    st.sampled_from(["right", "left"]),
-    st.sampled_from([0.0, 1e-7, 1e-2, 1.0, 1e3]),
-)
-@settings(max_examples=100, deadline=None)
-def test_compiled_pairs_are_those_of_the_function(seed, n_features, n_pieces, temperature, side, apart):
-    """From equal points to points so far from each other that exponentials overflow, to nearly all digits."""
-    f = max_affine(seed, n_features, n_pieces, temperature=temperature)
-    X, rng = points_at_random(seed, 12, n_features), np.random.default_rng(seed)
-    numbers, rows = torch.tensor([0, 1, 1, 2, 2, 2]), torch.tensor([0, 3, 4, 2, 2, 11])
-    Q = torch.as_tensor(X[:3] + apart * rng.standard_normal((3, n_features)))
-    gallery = Gallery(BregmanDivergence(f), side, torch.as_tensor(X), torch.arange(12))
-    values, ties = gallery.paired(Q, rows, numbers)
-    pair = Q[numbers], gallery.points[rows]
-    first, second = pair if side == "right" else pair[::-1]
-    sizes = f._rounding(first, second)
-    assert ((values - f._paired(first, second)).abs() <= 0.5 * ULPS * sizes + 1e-300).all()
-    torch.testing.assert_close(ties, ULPS * sizes, rtol=1e-9, atol=1e-300)
-    assert torch.equal(gallery.paired(Q[numbers], rows)[0], values)
