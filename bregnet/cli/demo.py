@@ -13,18 +13,26 @@ from typing import Any
 import click
 import numpy as np
 import sklearn.datasets
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
+from bregnet import metrics
 from bregnet.cli.data import Data
 from bregnet.cli.output import check_outputs, shows_progress, table, tell, warnings_as_lines, write_json, write_report
-from bregnet.cli.scores import divergence_scores, headed
+from bregnet.cli.scores import agreement, divergence_scores, headed
 from bregnet.divergences import BregmanDivergence, Quadratic
 from bregnet.learners import PBDL
 from bregnet.solver.admm import single_threaded_torch
 
+ABOUT_LOGISTIC = (
+    '"logistic" ranks by the class probabilities of a logistic regression, and predicts by itself. Where all classes'
+    " are known this is hard to beat; it does not search an index, and cannot learn from pairs."
+)
 # the library's defaults: none is chosen here
 SETTINGS: dict[str, Any] = {name: PBDL().get_params()[name] for name in ("alpha", "temperature", "tol")}
 
@@ -38,10 +46,12 @@ def run(name: str, report: Path, *, seed: int, as_json: bool, quiet: bool) -> No
     tell(f"{name}: {size}; {len(known.X)} to learn from, {len(new.X)} held out", quiet=quiet)
     with _one_thread(), warnings_as_lines():
         linear = _linear(known, seed)
+        probable = _by_probabilities(known, new)
         model = PBDL(**SETTINGS, random_state=seed, verbose=int(shows_progress(quiet=quiet)))
         model.fit(known.X, known.y).set_params(verbose=0)
-        compared = {"NCA": linear, "PBDL": model.divergence_}
+        compared = {**linear, "PBDL": model.divergence_}
         scores = divergence_scores(compared, new, known, k=5, seed=seed)
+        scores = {"logistic": probable, **scores}
     measures = ("accuracy", "map", "nmi", "purity")
     shown = {row: headed({each: found[each] for each in measures}) for row, found in scores.items()}
     if as_json:
@@ -50,6 +60,7 @@ def run(name: str, report: Path, *, seed: int, as_json: bool, quiet: bool) -> No
         write_json({"data": name, "rows": rows, "scores": scores, "fit": fit, "report": str(report)})
     else:
         click.echo(f"\n{table(shown)}\n\n{conclusion(shown, len(new.X))}\nThe fit of PBDL {model.result_.status}.")
+        click.echo(click.wrap_text(ABOUT_LOGISTIC, 100))
     title = f"bregnet demo: {name}, {len(new.X)} held-out rows"
     about: dict[str, Any] = {"class_names": class_names, "comparison": shown}
     with _one_thread():
@@ -72,12 +83,25 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
-def _linear(known: Data, seed: int) -> BregmanDivergence:
-    """The linear metric of scikit-learn's NCA, learned on features of unit variance."""
+def _linear(known: Data, seed: int) -> dict[str, BregmanDivergence]:
+    """The linear metrics of scikit-learn's LDA and NCA, learned on features of unit variance."""
     scaler = StandardScaler().fit(known.X)
-    nca = NeighborhoodComponentsAnalysis(random_state=seed).fit(scaler.transform(known.X), known.y)
-    components = nca.components_ / scaler.scale_
-    return BregmanDivergence(Quadratic(components.T @ components))
+    X = scaler.transform(known.X)
+    lda = LinearDiscriminantAnalysis().fit(X, known.y)
+    nca = NeighborhoodComponentsAnalysis(random_state=seed).fit(X, known.y)
+    found = {"LDA": lda.scalings_.T[: len(lda.classes_) - 1], "NCA": nca.components_}
+    scaled = {name: components / scaler.scale_ for name, components in found.items()}
+    return {name: BregmanDivergence(Quadratic(each.T @ each)) for name, each in scaled.items()}
+
+
+def _by_probabilities(known: Data, new: Data) -> dict[str, float]:
+    """Scores of a logistic regression: ranking by the probability of the same class, and its own classes."""
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(known.X, known.y)
+    same = model.predict_proba(new.X) @ model.predict_proba(known.X).T
+    relevant = np.asarray(new.y)[:, None] == np.asarray(known.y)
+    predicted = model.predict(new.X)
+    precision = metrics.mean_average_precision(-same, relevant)
+    return {"accuracy": float(np.mean(predicted == new.y)), "map": precision, **agreement(new.y, predicted)}
 
 
 def conclusion(shown: Mapping[str, Mapping[str, float]], n_rows: int) -> str:

@@ -13,7 +13,7 @@ from bregnet.retrieval.lift import Queries
 from bregnet.retrieval.vectors import NEAR, SMALL, Vectors
 
 # Queries and items whose products are made at once: 1 MB of single precision, still in the cache when it is compared.
-# From 128 x 2048 to 1024 x 512 the times differ by less than those of two runs. Fewer queries have more items at once.
+# Fewer queries have more items at once. Other sizes of as many bytes have not been told apart on a quiet machine.
 TILE = 256, 1024
 
 

@@ -6,6 +6,8 @@ import sys
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
@@ -21,8 +23,8 @@ def test_through_the_real_entry_point(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
     at = next(number for number, line in enumerate(lines) if "mAP" in line)
-    rows = {name: [float(each) for each in others] for name, *others in map(str.split, lines[at + 1 : at + 4])}
-    assert list(rows) == ["Euclid", "NCA", "PBDL"]
+    rows = {name: [float(each) for each in others] for name, *others in map(str.split, lines[at + 1 : at + 6])}
+    assert list(rows) == ["logistic", "Euclid", "LDA", "NCA", "PBDL"]
 
     X, y = load_iris(return_X_y=True)
     X, X_new, y, y_new = train_test_split(X, y, test_size=0.3, random_state=0, stratify=y)
@@ -34,6 +36,14 @@ def test_through_the_real_entry_point(tmp_path):
     precisions = [average_precision_score(y == own, -row) for own, row in zip(y_new, distances, strict=True)]
     assert rows["NCA"][1] == pytest.approx(np.mean(precisions), abs=6e-4)
     assert rows["PBDL"][1] > rows["Euclid"][1]
+    lda = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis()).fit(X, y)
+    votes = KNeighborsClassifier(5).fit(lda.transform(X), y)
+    assert rows["LDA"][0] == pytest.approx(votes.score(lda.transform(X_new), y_new), abs=6e-4)
+    logistic = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(X, y)
+    assert rows["logistic"][0] == pytest.approx(logistic.score(X_new, y_new), abs=6e-4)
+    same = logistic.predict_proba(X_new) @ logistic.predict_proba(X).T
+    precisions = [average_precision_score(y == own, row) for own, row in zip(y_new, same, strict=True)]
+    assert rows["logistic"][1] == pytest.approx(np.mean(precisions), abs=6e-4)
 
     assert "certified gap" in done.stdout
     assert "bregnet fit table.csv --target COLUMN" in done.stderr
@@ -53,7 +63,7 @@ def test_json(tmp_path, monkeypatch):
     found = json.loads(result.stdout)
     assert result.stderr == ""
     assert (found["data"], found["rows"]) == ("iris", {"known": 105, "held_out": 45})
-    assert list(found["scores"]) == ["Euclid", "NCA", "PBDL"]
+    assert list(found["scores"]) == ["logistic", "Euclid", "LDA", "NCA", "PBDL"]
     ((path, about),) = written
     assert str(path) == found["report"] == "bregnet-demo.html"
     assert about["comparison"]["PBDL"]["mAP"] == found["scores"]["PBDL"]["map"]
