@@ -24,8 +24,8 @@ from bregnet.learners.start import Start
 from bregnet.solver.checkpoints import Checkpoint
 from bregnet.solver.partition import merge_duplicates
 from bregnet.solver.penalty import Penalty
-from bregnet.solver.points import MemoryNeed, Standardisation, working_pairs_need
-from bregnet.solver.regression import LeastSquares
+from bregnet.solver.points import MemoryNeed, Points, Standardisation, working_pairs_need
+from bregnet.solver.regression import LeastSquares, Regression
 from bregnet.solver.result import Check, Result
 
 LearnedFunction: TypeAlias = MaxAffine | DifferenceOfConvex
@@ -102,6 +102,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
     _auto_cells = 1000
     _shares_points = False
     _signs: tuple[int, ...]  # of the convex functions that the fitted one is made of
+    _loss: type[Regression] = LeastSquares
 
     def _penalty_level(self, units: Standardisation, device: torch.device, n_rows: float = 0) -> Tensor:
         if self.alpha != "auto":
@@ -165,31 +166,39 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
 
         self.function_, self.feature_bounds_ = learned.function(pieces, temperature)
         self.target_range_ = float(targets.min()), float(targets.max())
-        result = _in_units(result, 1.0 if self.standardize else units.target_scale**2)
+        result = _in_units(result, 1.0 if self.standardize else units.target_scale**problem.degree)
         self._record(result, monitored=monitor is not None)
         return self
 
     def _program(
         self, features: np.ndarray, targets: np.ndarray, units: Standardisation, weights: np.ndarray | None = None
-    ) -> tuple[LeastSquares, Start]:
+    ) -> tuple[Regression, Start]:
         """The program for rows in these units, and where the solver starts."""
         signs = check.monotone_signs(self.monotone, features.shape[1])
         merged = merge_duplicates(features, units.points).weighted(weights)
         points = self._points(features, units, merged)
         slope_signs = None if signs is None else torch.as_tensor(signs, device=points.device)
-        penalty = Penalty(self._penalty_level(units, points.device, float(merged.counts.sum())), slope_signs)
-        scaled = units.targets(targets)
-        means = np.bincount(merged.inverse, scaled if weights is None else weights * scaled) / merged.counts
-        offset = float(np.average((scaled - means[merged.inverse]) ** 2, weights=weights))
+        level = self._penalty_level(units, points.device, float(merged.counts.sum()))
+        if not self.standardize:  # that of squares, so far
+            level = level * units.target_scale ** (2 - self._loss.degree)
         start = self._start(points, self._seed())
-        return LeastSquares(start.geometry, points.here(means), penalty, self._signs, offset, current()), start
+        return self._problem(start, points, units.targets(targets), weights, Penalty(level, slope_signs)), start
+
+    def _problem(
+        self, start: Start, points: Points, targets: np.ndarray, weights: np.ndarray | None, penalty: Penalty
+    ) -> Regression:
+        """The loss, for scaled targets and weights of all rows, with the penalty."""
+        merged = points.merged
+        means = np.bincount(merged.inverse, targets if weights is None else weights * targets) / merged.counts
+        offset = float(np.average((targets - means[merged.inverse]) ** 2, weights=weights))
+        return self._loss(start.geometry, points.here(means), penalty, self._signs, offset, current())
 
 
 @dataclass(frozen=True)
 class _FunctionFromPieces:
     """From pieces in the solver's coordinates to the function in those of the data."""
 
-    problem: LeastSquares
+    problem: Regression
     units: Standardisation
     temperature_unit: float
     features: np.ndarray

@@ -48,9 +48,11 @@ def grown(state: Any, before: Geometry, geometry: Geometry, place: Tensor, old_c
     old_cells : Tensor of shape (n,), int64
         The old piece that each begins with.
     """
+    if state.copies is not None:
+        return None
     if isinstance(state, PairState):
         return _grown_pairs(state, before, geometry, place, old_cells)
-    return _grown_matrix(state, geometry, place, old_cells) if state.copies is None else None
+    return _grown_matrix(state, geometry, place, old_cells)
 
 
 def _grown_matrix(state: State, geometry: Geometry, place: Tensor, old_cells: Tensor) -> State:

@@ -220,7 +220,7 @@ class TestHostileFiles:
         def change(parts):
             parts.about["state"]["fitted"]["learner_"]["type"] = learner
 
-        with pytest.raises(UnreadableFileError, match="must be one of PBDL, PBDLCV, BregmanNCA, got"):
+        with pytest.raises(UnreadableFileError, match="must be one of PBDL, PBDLCV, BregmanNCA, FrozenEstimator, got"):
             bregnet.load(hostile(tmp_path, "BregmanKNeighborsClassifier", change))
 
     @pytest.mark.parametrize(

@@ -374,7 +374,7 @@ class TestWhatCannotBeSaved:
             ),
             (
                 BregmanKNeighborsClassifier(GridSearchCV(PBDL(tol=0.5, n_pieces=3), {"alpha": [0.1]}, cv=2)),
-                "only those of PBDL, PBDLCV, BregmanNCA can be saved, got GridSearchCV; fit with the divergence_",
+                "BregmanNCA, FrozenEstimator can be saved, got GridSearchCV; fit with the divergence_",
             ),
             (BregmanKMeans(3, init=pd.DataFrame(X[:3])), "init of a BregmanKMeans cannot be saved"),
         ],

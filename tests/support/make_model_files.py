@@ -15,7 +15,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import bregnet
 from bregnet import (
@@ -27,6 +27,7 @@ from bregnet import (
     BregmanKNeighborsClassifier,
     BregmanKNeighborsRegressor,
     BregmanMixture,
+    BregmanNCA,
     BregmanNearestNeighbors,
     BregmanRanker,
     ConvexRegressor,
@@ -98,6 +99,7 @@ def _solved():
         "ConvexRegressorCV-ensemble": ConvexRegressorCV(ensemble=True, **search).fit(FRAME, TARGETS),
         "DCRegressorCV": DCRegressorCV(ensemble=True, **search).fit(ROWS, TARGETS),
         "PBDLCV": PBDLCV(**search).fit(FRAME, LABELS),
+        "BregmanNCA": BregmanNCA(max_iter=3, random_state=0).fit(FRAME, LABELS),
     }
 
 
@@ -158,6 +160,7 @@ def _tables():
 
     return {
         "ColumnTransformer": table().fit(TABLE),
+        "StandardScaler": StandardScaler().fit(ROWS),
         "Pipeline": Pipeline([("table", table()), ("model", PBDL(0.05, **SMALL))]).fit(TABLE, LABELS),
         "Pipeline-regression": Pipeline([("table", table()), ("model", DCRegressor(0.05, **SMALL))]).fit(
             TABLE, TARGETS
