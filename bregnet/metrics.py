@@ -404,7 +404,7 @@ def _check_k(k: int, ranks: TiedRanks, first: int) -> None:
 
 def _coded(name: str, labels: Array) -> np.ndarray:
     """Labels as the numbers 0, 1, ..."""
-    array = np.asarray(to_numpy(labels))
+    array = np.asarray(to_numpy(labels, name))
     if array.ndim != 1 or len(array) == 0:
         raise ValueError(f"{name} must have shape (n_points,) with at least one point, got {array.shape}")
     try:

@@ -223,12 +223,12 @@ def test_an_interrupted_fit_leaves_the_one_before_and_another_can_follow(name: s
     goal = LABELS if name == "PBDL" else TARGETS
     model = fuzzing.made(name, warm_start=True).fit(X, goal)
     before = bits(model)
-    model.set_params(callback=interrupted, alpha=0.05)
+    model.set_params(callback=interrupted, alpha=0.02)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, goal)
     assert bits(model) == before
     model.set_params(callback=None)
-    cold = fuzzing.made(name, warm_start=True, alpha=0.05).fit(X, goal)
+    cold = fuzzing.made(name, warm_start=True, alpha=0.02).fit(X, goal)
     assert bits(model.fit(X, goal)) == bits(cold)  # what the warm start would have gone on from was lost
 
 

@@ -165,6 +165,8 @@ def calls_inside() -> int:
 
 def class_labels(labels: np.ndarray) -> None:
     """Check that targets are classes, without scikit-learn's warnings about large numbers."""
+    if labels.dtype.kind == "S":
+        raise TypeError(f"y must hold numbers or strings, got bytes of dtype {labels.dtype}")
     with np.errstate(invalid="ignore"):
         check_classification_targets(labels)
 

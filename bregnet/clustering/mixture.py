@@ -218,7 +218,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         """Initial components: those of the points nearest to the initial means."""
         k = self.n_components
         if self.means_init is not None:
-            given = arrays.to_torch("means_init", to_numpy(self.means_init))
+            given = arrays.to_torch("means_init", to_numpy(self.means_init, "means_init"))
             means = seeds(points, k, given, seed, name="means_init")
         elif self.init_params == "kmeans":
             means = lloyd(divergence, points.x, k, seed=seed).centres

@@ -95,7 +95,10 @@ class BregmanDivergence:
         """
         first, second = (arrays.to_torch(name, part) for name, part in (("x", x), ("y", y)))
         if first.ndim == second.ndim == 1:
-            return float(self.paired(first[None], second[None])[0])
+            return self.paired(first[None], second[None]).item()
+        if first.ndim != second.ndim or first.ndim != 2:
+            found = f"{tuple(first.shape)} and {tuple(second.shape)}"
+            raise ValueError(f"x and y must be two points or two arrays of points in rows, got shapes {found}")
         return self.pairwise(x, y)
 
     @property

@@ -44,7 +44,12 @@ class _QuadraticForm(Generator):
         quadratic._shows_torch = self._shows_torch
         if not constant.any():
             return quadratic
-        return quadratic + Affine(2 * constant @ product, form._values(constant[None])[0])
+        slope, level = 2 * constant @ product, form._values(constant[None])[0]
+        if not (torch.isfinite(slope).all() and torch.isfinite(level)):
+            raise ValueError(
+                f"offset must not be so large that its square overflows, got up to {constant.abs().max():g}"
+            )
+        return quadratic + Affine(slope, level)
 
     def _values(self, x: Tensor) -> Tensor:
         return (self._times(x) * x).sum(1)

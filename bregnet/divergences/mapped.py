@@ -64,8 +64,9 @@ class MappedDivergence(BregmanDivergence):
 
     def to(self, target: str | torch.device | torch.dtype) -> MappedDivergence:
         """The same divergence on another device or in another precision; the map keeps its own."""
+        generator = self.generator.to(target)  # which checks the target
         moved = self.feature_map if isinstance(target, torch.dtype) else self.feature_map.to(target)
-        return MappedDivergence(self.generator.to(target), moved)
+        return MappedDivergence(generator, moved)
 
     def _mapped(self, name: str, x: Tensor) -> Tensor:
         return self.feature_map(x, name)

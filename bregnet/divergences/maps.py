@@ -164,11 +164,11 @@ class PointMap:
     def __call__(self, X: ArrayT, name: str = "X") -> ArrayT:
         """The rows of X mapped, in double precision unless the map is in another: the kind of array that X is."""
         with arrays.gradients_for(X):
-            return arrays.like(self._mapped(arrays.points(name, X, self.n_features, None, None)), X)
+            return arrays.like(self._mapped(name, arrays.points(name, X, self.n_features, None, None)), X)
 
     transform = __call__
 
-    def _mapped(self, x: Tensor) -> Tensor:
+    def _mapped(self, name: str, x: Tensor) -> Tensor:
         """Checked points, mapped where they are."""
         tensors = [part for step in self.steps for part in vars(step).values() if isinstance(part, Tensor)]
         like = tensors[0] if tensors else x.new_empty(0, dtype=torch.float64)
@@ -180,7 +180,7 @@ class PointMap:
         ]
         mapped = torch.cat(parts) if parts else x.new_empty(0, self.n_outputs or 0, dtype=like.dtype)
         if not torch.isfinite(mapped.detach()).all():
-            raise ValueError("X must have finite values after the feature map, got NaN or infinity")
+            raise ValueError(f"{name} must have finite values after the feature map, got NaN or infinity")
         return mapped
 
     def after(self, first: PointMap) -> PointMap:

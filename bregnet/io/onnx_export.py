@@ -83,9 +83,9 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None, *, dtype: An
 def _precision(dtype: Any) -> np.dtype:
     try:
         found = np.dtype(str(dtype).removeprefix("torch.") if not isinstance(dtype, type) else dtype)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # numpy reads some strings as Python
         found = None
-    if found not in (np.dtype(np.float32), np.dtype(np.float64)):
+    if found is None or found not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"dtype must be 'float32' or 'float64', got {dtype!r}")
     return found
 

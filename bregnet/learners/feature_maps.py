@@ -101,6 +101,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         kind = check.one_of("kind", self.kind, KINDS)
         width = check.positive("width", self.width)
+        if not 1e-150 < width < 1e150:
+            raise ValueError(f"width must be between 1e-150 and 1e150, where its square is a number, got {width:g}")
         n_components = check.integer_at_least("n_components", self.n_components, 1)
         seed = check_random_state(self.random_state)
         needs_classes, numbers = kind.endswith("lda"), {"dtype": np.float64, "ensure_min_samples": 2}
@@ -110,6 +112,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         else:
             features = check.validate_data(self, to_numpy(X, "X"), **numbers)
         units = Standardisation.from_rows(features)
+        units.refuse_below(1e-300)
         weights = np.divide(1.0, units.unit, out=np.zeros_like(units.unit), where=units.scale > 0)
         steps: list[Step] = [affine_step(np.diag(weights), -weights * units.centre)]
         if kind.startswith("rbf"):

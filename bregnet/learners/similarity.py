@@ -162,7 +162,11 @@ class LearnedPairs(BaseEstimator):
         """
         check_is_fitted(self, "divergence_")
         features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64, reset=False)
-        if len(np.unique(labels)) < 2:
+        try:
+            n_classes = len(np.unique(labels))
+        except TypeError as error:
+            raise TypeError(f"y must hold labels that can be ordered, got an array where {error}") from error
+        if n_classes < 2:
             advice = "in cross-validation take stratified folds, such as cv=StratifiedKFold(3)"
             raise ValueError(f"y must have at least 2 classes to score a ranking, got 1; {advice}")
         return float(np.nanmean(retrieval_scores(self.divergence_, features, labels)["map"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from bregnet.solver.points import Standardisation
 # patience. With other rows held out: 89.3; 88.3 from PBDL, 87.8 from random pieces, 85.5 without a quadratic, 87.8
 # without SCALES. (scikit-learn's NCA: 86.0 by a vote of 5; RBF SVC: 86.6.)
 MOST_ITEMS = 4096  # drawn anew for each batch where there are more rows: bounds the memory and the time of a step
+MOST = 1e20  # beyond, squares are no numbers in single precision
 SCALES = 2.0 ** np.arange(-2, 4)  # of the start
 
 
@@ -230,6 +232,7 @@ class BregmanNCA(LearnedPairs):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         supervision = Labels(labels, balanced=True, random_state=seed)
         units = Standardisation.from_rows(features)
+        units.refuse_below(1e-130)  # the quadratic is divided by its square
         points, device = units.points(features), check.resolve_device(self.device)
         rows = _Rows(torch.as_tensor(points, dtype=torch.float32, device=device), _on(device, supervision.classes))
         held, train = _held_out(supervision.classes, self.validation_fraction, seed)
@@ -247,6 +250,9 @@ class BregmanNCA(LearnedPairs):
         check.one_of("init", self.init, ("logistic", "pbdl"))
         check.at_least_zero("quadratic", self.quadratic)
         check.positive("learning_rate", self.learning_rate)
+        for name in ("quadratic", "learning_rate"):
+            if getattr(self, name) > MOST:
+                raise ValueError(f"{name} must be at most {MOST:g}, got {getattr(self, name)!r}")
         for name in ("batch_size", "max_iter", "n_iter_no_change"):
             check.integer_at_least(name, getattr(self, name), 1)
         if not check.at_least_zero("validation_fraction", self.validation_fraction) < 1:
@@ -260,7 +266,7 @@ class BregmanNCA(LearnedPairs):
         else:
             slopes, intercepts, temperature = *_logistic_pieces(points, classes), 1.0
         made = [torch.as_tensor(np.array(each), dtype=torch.float32) for each in (slopes, intercepts, temperature)]
-        factor = np.sqrt(self.quadratic) * torch.eye(points.shape[1]) if self.quadratic else None
+        factor = np.sqrt(float(self.quadratic)) * torch.eye(points.shape[1]) if self.quadratic else None
         return _Parameters(
             made[0].to(device),
             made[1].to(device),
@@ -281,23 +287,44 @@ class BregmanNCA(LearnedPairs):
             best = min(starts, key=lambda each: each.loss(items, items, itself).item())
             losses = [best.loss(*judged).item()]
         now, best_pass = best.copy(), 0
-        for each in now.tensors:
-            each.requires_grad_()
-        optimizer = torch.optim.Adam(now.tensors, lr=self.learning_rate)
+        optimizer = _Adam([each.requires_grad_() for each in now.tensors], float(self.learning_rate))
         for number in range(1, self.max_iter + 1):
-            for batch in torch.randperm(n, generator=drawing).split(self.batch_size):
+            for batch in torch.randperm(n, generator=drawing).split(min(int(self.batch_size), n)):
                 queries, chosen, own = _step_rows(batch, n, drawing)
                 loss = now.loss(train.some(queries.to(device)), train.some(chosen.to(device)), own.to(device))
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                optimizer.step(torch.autograd.grad(loss, now.tensors))
             with torch.no_grad():
-                losses.append(now.loss(*judged).item())
+                found = now.loss(*judged).item()
+            if not np.isfinite(found):
+                message = f"BregmanNCA diverged in pass {number}, and takes the best before: lower learning_rate"
+                warnings.warn(
+                    f"{message}={self.learning_rate}", ConvergenceWarning, stacklevel=check.calls_inside() + 1
+                )
+                break
+            losses.append(found)
             if losses[-1] < losses[best_pass]:
                 best, best_pass = now.copy(), number
             elif not number - best_pass < self.n_iter_no_change:
                 break
         return best, losses
+
+
+class _Adam:
+    """Adam as torch has it, whose own imports its compiler and with it changes the filters of warnings."""
+
+    def __init__(self, parameters: list[Tensor], rate: float) -> None:
+        self.parameters, self.rate, self.n_steps = parameters, rate, 0
+        self.moments = [(torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], decays: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> None:
+        """Change the parameters."""
+        self.n_steps += 1
+        first, second = (1 - decay**self.n_steps for decay in decays)
+        for parameter, gradient, (mean, square) in zip(self.parameters, gradients, self.moments, strict=True):
+            mean.lerp_(gradient, 1 - decays[0])
+            square.mul_(decays[1]).addcmul_(gradient, gradient, value=1 - decays[1])
+            parameter.addcdiv_(mean, (square.sqrt() / second**0.5).add_(eps), value=-self.rate / first)
 
 
 def _on(device: torch.device, values: np.ndarray) -> Tensor:

@@ -65,7 +65,7 @@ def real_numbers(name: str, values: Array) -> np.ndarray:
     """Finite numbers in double precision."""
     refuse_strange(name, values)
     try:
-        found = np.asarray(to_numpy(values))
+        found = np.asarray(to_numpy(values, name))
         if found.dtype.kind == "c":  # numpy would take the real parts
             raise TypeError(f"dtype {found.dtype}")
         found = found.astype(np.float64)
@@ -84,20 +84,20 @@ def same_columns(name: str, values: Any, name_before: str, before: Any) -> None:
         raise ValueError(f"{name} must have the columns of {name_before} in their order, {there}, got {here}")
 
 
-def label_array(labels: Any) -> np.ndarray:
+def label_array(name: str, labels: Any) -> np.ndarray:
     """Labels as an array; strings that came as objects, as from data frames, as strings."""
     if isinstance(labels, np.ma.MaskedArray) and np.ma.is_masked(labels):
         labels = labels.tolist()  # None where it is masked
     if isinstance(labels, list | tuple) and any(map(_is_missing, labels)):
         return np.asarray(labels, dtype=object)  # numpy would make a string of a missing one among strings
-    values = np.asarray(to_numpy(labels))
+    values = np.asarray(to_numpy(labels, name))
     strings = values.dtype == object and values.ndim == 1 and all(isinstance(each, str) for each in values)
     return values.astype(np.str_) if strings else values
 
 
 def classes_of(name: str, labels: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """The sorted classes and the number of each row's."""
-    values = label_array(labels)
+    values = label_array(name, labels)
     if values.shape != (n_rows,):
         raise ValueError(f"{name} must have shape ({n_rows},), a label for each row, got {values.shape}")
     n_missing = sum(map(_is_missing, values)) if values.dtype == object else int((values != values).sum())

@@ -95,7 +95,7 @@ class Collection:
 
     def points_of(self, ids: Array) -> Tensor:
         """Points of items by their ids, (n_ids, n_features)."""
-        gallery, wanted = self.gallery(), _integers("ids", ids).to(self._device)
+        gallery, wanted = self.gallery(), _integers("ids", ids).to(self._device).contiguous()
         ordered, places = gallery.ids.sort()
         at = torch.searchsorted(ordered, wanted).clamp_max(len(ordered) - 1)
         known = ordered[at] == wanted

@@ -93,8 +93,8 @@ def retrieval_scores(
     items, labels = (X, y) if known is None else known
     queries = _points(divergence, "X", X, tangent=side == "left" or known is None)
     found = queries if known is None else _points(divergence, "known[0]", items, tangent=side == "right")
-    classes, numbers = np.unique(to_numpy(labels), return_inverse=True)
-    wanted = _class_numbers(to_numpy(y), classes)
+    classes, numbers = np.unique(to_numpy(labels, "y" if known is None else "known[1]"), return_inverse=True)
+    wanted = _class_numbers(to_numpy(y, "y"), classes)
     if known is None and (np.bincount(numbers) < 2).all():
         raise ValueError("y must have a class with at least 2 rows, got none")
     if (wanted < 0).all():

@@ -65,6 +65,12 @@ class Standardisation:
         near = (ratio > 1 / 4) & (ratio < 4) & (np.abs(shift) < 4)  # in factors, and in standard deviations
         return bool((alike | near).all())
 
+    def refuse_below(self, least: float) -> None:
+        """Raise an error for features that vary, but too little to be divided by their deviation."""
+        if (self.unit < least).any():
+            found = f"got {self.unit.min():g} for feature {self.unit.argmin()}"
+            raise ValueError(f"X must have features whose standard deviation is 0 or at least {least:g}, {found}")
+
     def points(self, X: np.ndarray) -> np.ndarray:
         """Features in the solver's coordinates; 0 where a feature does not vary."""
         return np.where(self.scale > 0, (X - self.centre) / self.unit, 0.0)
