@@ -5,6 +5,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_circles, make_classification, make_moons
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -19,7 +20,7 @@ from bregnet import (
     Quadratic,
 )
 from bregnet.learners import soft_neighbors
-from bregnet.learners.soft_neighbors import _logistic_pieces, _Parameters, _Rows, soft_neighbor_loss
+from bregnet.learners.soft_neighbors import _Adam, _logistic_pieces, _Parameters, _Rows, soft_neighbor_loss
 
 INITS = pytest.mark.parametrize("init", ["logistic", "pbdl"])
 
@@ -184,6 +185,7 @@ def test_it_serves_a_ranker_and_probabilities_sum_to_one():
         ({"init": "random"}, "init must be one of 'logistic', 'pbdl', got 'random'"),
         ({"quadratic": -1.0}, "quadratic must be"),
         ({"learning_rate": 0.0}, "learning_rate must be"),
+        ({"learning_rate": 1e300}, "learning_rate must be at most 1e\\+20, got 1e\\+300"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"validation_fraction": 1.0}, "validation_fraction must be below 1, got 1.0"),
         ({"device": "nowhere"}, "device must be"),
@@ -193,3 +195,28 @@ def test_bad_parameters(parameters, message):
     X, y, _, _ = iris()
     with pytest.raises(ValueError, match=message):
         BregmanNCA(**parameters).fit(X, y)
+
+
+def test_steps_are_those_of_torchs_adam():
+    ours, theirs = (torch.tensor([1.0, -2.0, 3.0], requires_grad=True) for _ in range(2))
+    optimizers = _Adam([ours], 0.1), torch.optim.Adam([theirs], lr=0.1)
+    for _ in range(20):
+        optimizers[0].step(torch.autograd.grad((ours**4).sum(), [ours]))
+        optimizers[1].zero_grad()
+        (theirs**4).sum().backward()
+        optimizers[1].step()
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_descent_that_diverges_says_so_and_keeps_the_best():
+    X, y, _, _ = iris()
+    with pytest.warns(ConvergenceWarning, match=r"diverged in pass \d+, .*lower learning_rate=1000000000"):
+        model = BregmanNCA(learning_rate=1e9, random_state=0).fit(X, y)
+    assert np.isfinite(model.log_likelihoods_).all()
+    assert len(model.log_likelihoods_) == model.n_iter_ + 1
+
+
+def test_features_of_tiny_variation_are_refused():
+    X, y, _, _ = iris()
+    with pytest.raises(ValueError, match="X must have features whose standard deviation is 0 or at least 1e-130, got"):
+        BregmanNCA().fit(X * 1e-200, y)
