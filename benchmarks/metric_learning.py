@@ -254,7 +254,7 @@ def measure(table: Table, name: str, parts: list[Split]) -> None:
     learned: dict[tuple, tuple[Ranking, float]] = {}
     for title, protocol in PROTOCOLS.items():
         for method in protocol.methods:
-            found = []
+            found: list[dict[str, float]] = []
             for number, whole in enumerate(parts):
                 if (split := protocol.part(whole)) is None:
                     continue

@@ -79,6 +79,10 @@ class SearchCV(BaseEstimator, ABC):
             weights=weights,
         )
 
+    def _folds(self, targets: np.ndarray) -> Any:
+        """What `cv` stands for."""
+        return self.cv
+
     def _search(self) -> Search:
         return Search(
             alphas=check.numbers("alphas", self._alphas if self.alphas is None else self.alphas, check.positive),
@@ -117,7 +121,7 @@ class SearchCV(BaseEstimator, ABC):
         features, targets = self._validated(X, y)
         weights = check.sample_weights(sample_weight, len(features))
         plan, search = self._plan(features, targets, weights), self._search()
-        splits = checked_splits(self.cv, features, targets, groups, classifier=self._classes)
+        splits = checked_splits(self._folds(targets), features, targets, groups, classifier=self._classes)
         self._check_splits(splits, targets)
         rows = search.run(plan, splits)
         best = best_row(rows, search.one_standard_error)

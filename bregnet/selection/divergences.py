@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.metrics.pairwise import euclidean_distances
-from sklearn.model_selection import ParameterGrid
+from sklearn.model_selection import ParameterGrid, StratifiedShuffleSplit
 from sklearn.utils import Tags
 
 from bregnet._core import validation as check
@@ -24,6 +24,9 @@ from bregnet.selection.base import SearchCV
 from bregnet.selection.folds import Plan, Split, Variant
 from bregnet.selection.search import Row, Search
 
+# Of the rows of a split, by default. Held-out mAP of what five folds choose, and of what these choose, three splits:
+# wdbc 96.1 and 96.5, vehicle 73.6 and 73.7, wine 97.3 and 97.3, iris 97.2 and 97.1.
+HELD_OUT = 0.4
 MOST_QUERIES = 500  # of a fold: several hundred average precisions have a mean that is known to about 0.01
 MOST_ITEMS = {"map": 2000, "auc": 2000, "accuracy": 20_000}  # that they are searched among
 TIE = 1e-9  # divergences that differ by no more tie, as far as a score goes; classes are about 2 apart
@@ -133,7 +136,8 @@ class PBDLCV(LearnedPairs, SearchCV):
     alphas : sequence of float, default=None
         The coarse grid; None is 0.1, 0.03, 0.01, 0.003.
     cv : int, splitter or iterable of (train, test), default=None
-        Folds; None is five with the classes in the same shares.
+        Folds. None is, with ``gallery="unseen"``, five random splits that hold out 40% of the rows, so that there are
+        enough to rank among; otherwise five folds. Both have the classes in the same shares.
     refinements : int, default=0
         Rounds around the best after the coarse grid, at most.
     temperatures : sequence of float, default=(0.1, 0.2, 0.3, 1.0)
@@ -315,6 +319,13 @@ class PBDLCV(LearnedPairs, SearchCV):
     def _plan(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> Plan:
         plan = super()._plan(X, y, weights)
         return replace(plan, scores=plan.score, smooth=True)  # type: ignore[arg-type]
+
+    def _folds(self, targets: np.ndarray) -> Any:
+        counts = np.unique(targets, return_counts=True)[1]
+        if self.cv is not None or self.gallery != "unseen" or counts.min() < 2:
+            return self.cv
+        seed = int(self.random_state) if isinstance(self.random_state, Integral) else 0
+        return StratifiedShuffleSplit(5, test_size=HELD_OUT, random_state=seed)
 
     def _search(self) -> Search:
         if self.grid is None:
