@@ -148,6 +148,8 @@ def _pass_many(
             point, slack = UNSIGNED(points[e]), zero
             for feature in range(dimension):
                 apart[feature] = differences[point, feature] - differences[k, feature]
+            # a loop of its own: with a store in it, whether it is vectorized, and how it rounds, depends on addresses
+            for feature in range(dimension):
                 slack += slopes[feature] * apart[feature]
             slack = fitted[point] - value - slack
             if len(state) > 0:

@@ -6,6 +6,7 @@ import torch
 
 from bregnet.distributed import ALONE, Ranks
 from bregnet.solver import pairs as module
+from bregnet.solver.geometry import Geometry
 from bregnet.solver.nearest import TREE_SLACK, nearest
 from bregnet.solver.pairs import WORST, CompiledPairs, TorchPairs, pair_operator, starting_keys, without_own
 from bregnet.solver.threads import Threads
@@ -220,3 +221,21 @@ def test_what_a_thread_raises_is_raised():
 
     with pytest.raises(ArithmeticError, match="here"):
         Threads(2).run(fail, [(0, 1), (1, 2)])
+
+
+@pytest.mark.parametrize("n_features", [3, 20])
+def test_sums_round_alike_wherever_arrays_lie_in_memory(n_features):
+    """Compiled loops once chose by addresses whether to add up side by side, which rounds in another way."""
+    points = np.random.default_rng(43).standard_normal((30, n_features))
+    geometry = Geometry.build(torch.as_tensor(points), torch.ones(30, dtype=torch.float64))
+    operator = CompiledPairs(geometry, torch.float32, ALONE)
+    operator.choose(starting_keys(geometry))
+    pieces = torch.randn(30, n_features + 1, generator=torch.Generator().manual_seed(0))
+    found = []
+    for shift in range(40):
+        memory = torch.zeros(len(operator.keys) + pieces.numel() + 40)
+        state = memory[shift : shift + len(operator.keys)]
+        own = memory[shift + len(operator.keys) :][: pieces.numel()].view_as(pieces).copy_(pieces)
+        moments = operator.advance(own, state, 1.7)
+        found.append((moments, state.clone()))
+    assert all(torch.equal(a, b) for each in found for a, b in zip(each, found[0], strict=True))
