@@ -156,7 +156,7 @@ class BregmanNCA(LearnedPairs):
     classes_ : ndarray
     n_iter_ : int
         Passes made.
-    log_likelihoods_ : ndarray of shape (n_iter_ + 1,)
+    log_likelihoods_ : ndarray of shape (n_passes + 1,)
         Mean log-likelihood of the rows that were held out, at the start and after each pass.
     n_features_in_ : int
 
