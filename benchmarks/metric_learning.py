@@ -31,7 +31,6 @@ metric-learn comes with the extra `benchmarks`: `pip install 'bregnet[benchmarks
 
 from __future__ import annotations
 
-import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -134,14 +133,6 @@ def _with_old_name(check: Callable, *given: Any, force_all_finite: Any = True, *
     return check(*given, ensure_all_finite=force_all_finite, **options)
 
 
-def mapped() -> list[Method]:
-    """PBDL behind a feature map, where it has that parameter."""
-    if "feature_map" not in inspect.signature(PBDL).parameters:
-        return []
-    options: Any = {"feature_map": "rbf+lda", "random_state": 0}
-    return [Method("PBDL(feature_map='rbf+lda')", "ours", ours(PBDL(**options)))]
-
-
 EUCLID = Method("Euclid", "metric", lambda *known: linear(lambda Q: Q))
 LABELS = [
     EUCLID,
@@ -150,7 +141,7 @@ LABELS = [
     Method("logistic regression", "ceiling", probabilities(LogisticRegression(max_iter=1000))),
     Method("SVC", "ceiling", probabilities(SVC(probability=True, random_state=0))),
     Method("PBDL()", "ours", ours(PBDL(random_state=0))),
-    *mapped(),
+    Method("PBDL(feature_map='rbf+lda')", "ours", ours(PBDL(feature_map="rbf+lda", random_state=0))),
     Method("PBDLCV(scoring='map')", "ours", ours(PBDLCV(scoring="map", random_state=0))),
     Method("PBDLCV(scoring='accuracy')", "ours", ours(PBDLCV(scoring="accuracy", random_state=0))),
     Method("BregmanNCA()", "ours", ours(BregmanNCA(random_state=0), n_neighbors=50, weights=softmax)),

@@ -294,6 +294,11 @@ class PBDLCV(LearnedPairs, SearchCV):
         """The number of neighbors that was chosen."""
         return self.best_params_.get("n_neighbors")
 
+    @property
+    def _known_seed(self) -> int:
+        """Of what is drawn beside the fits: the seed that was given, or else always the same."""
+        return int(self.random_state) if isinstance(self.random_state, Integral) else 0
+
     def _variants(self) -> tuple[Variant, ...]:
         temperatures = [variant.temperature for variant in super()._variants()]
         given = self.companion_weight
@@ -313,8 +318,8 @@ class PBDLCV(LearnedPairs, SearchCV):
     def _score_of(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> Any:
         kind = check.one_of("scoring", self.scoring, ("map", "accuracy", "auc"))
         gallery = check.one_of("gallery", self.gallery, ("unseen", "train"))
-        seed = int(self.random_state) if isinstance(self.random_state, Integral) else 0
-        return RetrievalScores(kind, gallery, self._variants(), X, np.unique(y, return_inverse=True)[1], weights, seed)
+        codes = np.unique(y, return_inverse=True)[1]
+        return RetrievalScores(kind, gallery, self._variants(), X, codes, weights, self._known_seed)
 
     def _plan(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> Plan:
         plan = super()._plan(X, y, weights)
@@ -324,8 +329,7 @@ class PBDLCV(LearnedPairs, SearchCV):
         counts = np.unique(targets, return_counts=True)[1]
         if self.cv is not None or self.gallery != "unseen" or counts.min() < 2:
             return self.cv
-        seed = int(self.random_state) if isinstance(self.random_state, Integral) else 0
-        return StratifiedShuffleSplit(5, test_size=HELD_OUT, random_state=seed)
+        return StratifiedShuffleSplit(5, test_size=HELD_OUT, random_state=self._known_seed)
 
     def _search(self) -> Search:
         if self.grid is None:

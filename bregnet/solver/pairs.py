@@ -106,6 +106,10 @@ class PairOperator(ABC):
         cells = self.geometry.cells
         return pieces[cells, 0] + torch.linalg.vecdot(pieces[cells, 1:], self.offsets)
 
+    def fitted_sets(self, pieces: Tensor) -> Tensor:
+        """`fitted` of each set of pieces (Q, K, d + 1), (Q, n), float64."""
+        return torch.stack([self.fitted(u) for u in pieces]).double()
+
     def from_points(self, values: Tensor) -> Tensor:
         """The adjoint of `fitted`: what values (n,) at the points do to their own pieces, (K, d + 1)."""
         out = values.new_zeros((self.geometry.n_pieces, self.geometry.dimension + 1))
