@@ -13,6 +13,7 @@ from bregnet.solver.compiled import add_products
 
 UNSIGNED = np.uintp
 MANY_FEATURES = 12  # from which the features of a pair are handled side by side, not the pairs of a piece
+EPSILON = (float(np.finfo(np.float32).eps), float(np.finfo(np.float64).eps))
 SCAN_BLOCK = 256  # points whose coordinates and excesses stay in the first-level cache while pieces pass over them
 
 
@@ -62,6 +63,17 @@ def _pair_spread(starts, points, differences, out):  # pragma: no cover - compil
         out[dimension] += width
 
 
+def _scaled_squares(slack, weights, first, width):  # pragma: no cover - compiled
+    """Multiply slacks by weights, if there are any; their sum of squares, weighted as well."""
+    total = slack.dtype.type(0)
+    for e in range(width):
+        before = slack[e]
+        if len(weights) > 0:
+            slack[e] *= weights[first + e]
+        total += before * slack[e]
+    return total
+
+
 def _pass_few(
     starts, points, differences, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end
 ):  # pragma: no cover - compiled
@@ -69,7 +81,7 @@ def _pass_few(
 
     Indices are unsigned: numba need not ask of each whether it counts from the end, which takes a third of the time.
     """
-    zero, one, four = pieces.dtype.type(0), UNSIGNED(1), UNSIGNED(4)
+    zero, one, four, form = pieces.dtype.type(0), UNSIGNED(1), UNSIGNED(4), 0.0
     dimension = UNSIGNED(pieces.shape[1] - 1)
     slack = np.empty(most_pairs(starts, begin, end), pieces.dtype)
     for k in range(UNSIGNED(begin), UNSIGNED(end)):
@@ -99,9 +111,8 @@ def _pass_few(
                 w += relaxation * (max(-w, zero) - slack[e])
                 state[first + e] = w
                 slack[e] = abs(w) - slack[e]
-        elif len(weights) > 0:
-            for e in range(width):
-                slack[e] *= weights[first + e]
+        else:
+            form += scaled_squares(slack, weights, first, width)
         total = zero
         for e in range(width):
             total += slack[e]
@@ -127,45 +138,51 @@ def _pass_few(
                 s0 += slack[e] * differences[x0 + e]
             rows[k, feature + one] = -s0
             feature += one
+    return form
 
 
 def _pass_many(
-    starts, points, differences, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end
+    starts, points, coordinates, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end
 ):  # pragma: no cover - compiled
     """`pair_pass` for many features: those of a pair are handled side by side.
 
-    `differences` has the points themselves, (n, d), each with a piece of its own: they stay in cache, pairs would not.
+    `coordinates` are the points themselves, (n, d), each with a piece of its own: they stay in cache, differences of
+    pairs would not. The point of the piece is subtracted once for all its pairs.
     """
-    zero, one = pieces.dtype.type(0), UNSIGNED(1)
+    zero, one, form = pieces.dtype.type(0), UNSIGNED(1), 0.0
     dimension = UNSIGNED(pieces.shape[1] - 1)
     slopes, sums = np.empty(dimension, pieces.dtype), np.empty(dimension, pieces.dtype)
-    apart = np.empty(dimension, pieces.dtype)
     for k in range(UNSIGNED(begin), UNSIGNED(end)):
-        value, total = pieces[k, UNSIGNED(0)], zero
+        value, total, squares = pieces[k, UNSIGNED(0)], zero, zero
         for feature in range(dimension):
             slopes[feature], sums[feature] = pieces[k, one + feature], zero
+        for feature in range(dimension):
+            value -= slopes[feature] * coordinates[k, feature]
         for e in range(UNSIGNED(starts[k]), UNSIGNED(starts[k + one])):
             point, slack = UNSIGNED(points[e]), zero
+            # loops of their own: with a store in it, whether a sum is vectorized, and so rounds, depends on addresses
             for feature in range(dimension):
-                apart[feature] = differences[point, feature] - differences[k, feature]
-            # a loop of its own: with a store in it, whether it is vectorized, and how it rounds, depends on addresses
-            for feature in range(dimension):
-                slack += slopes[feature] * apart[feature]
+                slack += slopes[feature] * coordinates[point, feature]
             slack = fitted[point] - value - slack
             if len(state) > 0:
                 w = state[e]
                 w += relaxation * (max(-w, zero) - slack)
                 state[e] = w
                 slack = abs(w) - slack
-            elif len(weights) > 0:
-                slack *= weights[e]
+            else:
+                before = slack
+                if len(weights) > 0:
+                    slack *= weights[e]
+                squares += before * slack
             total += slack
             arriving[point] += slack
             for feature in range(dimension):
-                sums[feature] += slack * apart[feature]
+                sums[feature] += slack * coordinates[point, feature]
+        form += squares
         rows[k, UNSIGNED(0)] = -total
         for feature in range(dimension):
-            rows[k, one + feature] = -sums[feature]
+            rows[k, one + feature] = total * coordinates[k, feature] - sums[feature]
+    return form
 
 
 def _pair_pass(
@@ -174,12 +191,13 @@ def _pair_pass(
     """R't, for t = weights * R u (no weights: R u), or where there is a state w, for t = |w| - R u after a step.
 
     The step is w += g (s - R u) with s = max(-w, 0). R't comes in two parts: by the pairs' pieces, and by their points.
+    Returns (R u).t where there is no state.
     """
     arriving[:] = 0
+    given = starts, points, differences, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end
     if differences.ndim == 2:
-        pass_many(starts, points, differences, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end)
-    else:
-        pass_few(starts, points, differences, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end)
+        return pass_many(*given)
+    return pass_few(*given)
 
 
 def _pair_slacks(starts, points, differences, pieces, fitted, out, begin, end):  # pragma: no cover - compiled
@@ -216,19 +234,6 @@ def _pair_grams(starts, points, differences, weights, chosen, out, begin, end): 
                 gram[q, p] = gram[p, q]
 
 
-def _precondition(inverse, residual, out, begin, end):  # pragma: no cover - compiled
-    """The product of each piece's symmetric matrix with its row."""
-    size = residual.shape[1]
-    for k in range(begin, end):
-        row, given, matrix = out[k], residual[k], inverse[k]
-        for a in range(size):
-            row[a] = 0
-        for a in range(size):
-            value, line = given[a], matrix[a]
-            for b in range(size):
-                row[b] += value * line[b]
-
-
 def _invert_in_place(matrix):  # pragma: no cover - compiled
     """Gauss-Jordan elimination without pivoting, for positive definite matrices."""
     size = len(matrix)
@@ -246,41 +251,99 @@ def _invert_in_place(matrix):  # pragma: no cover - compiled
                     line[b] -= factor * row[b]
 
 
-def _invert_pairs(starts, points, differences, kappa, own, factors, offsets, begin, end):  # pragma: no cover - compiled
-    """(I + A D^-1 A')^-1 of each piece, with the rows (1, x_j - m_k) of its pairs in A, and D = (own, kappa)."""
-    dimension = len(kappa)
-    block = np.empty((most_pairs(starts, begin, end), dimension), differences.dtype)
-    weights = (1 / np.sqrt(kappa)).astype(differences.dtype)
+def _pair_matrix(block, kappa, own, matrix):  # pragma: no cover - compiled
+    """I + A D^-1 A' of the rows (1, x_j - m_k) of A, with D = (own, kappa)."""
+    dimension = block.shape[1]
+    for e in range(len(matrix)):
+        for feature in range(dimension):
+            block[e, feature] /= np.sqrt(kappa[feature])
+    for e in range(len(matrix)):
+        for f in range(e + 1):
+            total = 1 / own
+            for feature in range(dimension):
+                total += block[e, feature] * block[f, feature]
+            matrix[e, f] = matrix[f, e] = total
+        matrix[e, e] += 1
+
+
+def _add_outer(row, weight, matrix):  # pragma: no cover - compiled
+    """Add the lower half of weight (1, row)(1, row)'."""
+    matrix[0, 0] += weight
+    for p in range(len(row)):
+        value, line = weight * row[p], matrix[p + 1]
+        line[0] += value
+        for q in range(p + 1):
+            line[q + 1] += value * row[q]
+
+
+def _invert_block(matrix, scale):  # pragma: no cover - compiled
+    """The inverse of a positive definite matrix whose lower half is given, good enough to precondition."""
+    size = len(matrix)
+    for p in range(size):
+        scale[p] = 1 / np.sqrt(matrix[p, p]) if matrix[p, p] > 0 else 1
+    for p in range(size):
+        for q in range(p):
+            matrix[p, q] *= scale[p] * scale[q]
+            matrix[q, p] = matrix[p, q]
+        matrix[p, p] = 1 + 10 * size * EPSILON[matrix.itemsize // 8]  # rounding
+    invert_in_place(matrix)
+    for p in range(size):
+        for q in range(size):
+            matrix[p, q] *= scale[p] * scale[q]
+
+
+def _invert(
+    pairs, members, kappa, at_points, by_pairs, starts_of, own, out, columns, begin, end
+):  # pragma: no cover - compiled
+    """Of each piece the inverse of its diagonal block D + A'A, or C of :mod:`bregnet.solver.preconditioner`.
+
+    Where `columns` are wanted, they are the first ones of the inverses.
+    """
+    starts, points, differences = pairs
+    cell_starts, cell_points, offsets = members
+    dimension, kind = len(kappa), differences.dtype
+    most = most_pairs(starts, begin, end)
+    block, nothing = np.empty((most, dimension), kind), np.zeros(dimension, kind)
+    matrix, scale = np.empty((dimension + 1, dimension + 1), kind), np.empty(dimension + 1, kind)
+    work = np.empty(most, kind), np.empty(most, kind), np.empty((most, dimension), kind), np.empty(dimension, kind)
+    unit = np.zeros((1, 1, dimension + 1), kind)
+    unit[0, 0, 0] = 1
     for k in range(begin, end):
         width = starts[k + 1] - starts[k]
         row_differences(starts, points, differences, k, block)
-        gram = np.empty((width, width))
-        for e in range(width):
-            for feature in range(dimension):
-                block[e, feature] *= weights[feature]
-            for f in range(e + 1):
-                total = differences.dtype.type(0)
-                for feature in range(dimension):
-                    total += block[e, feature] * block[f, feature]
-                gram[e, f] = gram[f, e] = 1 / own[k] + total
-            gram[e, e] += 1
-        invert_in_place(gram)
-        factors[offsets[k] : offsets[k + 1]] = gram.ravel()
-
-
-def _precondition_pairs(
-    starts, points, differences, kappa, own, factors, offsets, residual, out, begin, end
-):  # pragma: no cover - compiled
-    """D^-1 r - D^-1 A' C A D^-1 r of each piece, C being its factor."""
-    dimension, most = UNSIGNED(len(kappa)), most_pairs(starts, begin, end)
-    images, scaled = np.empty(most, residual.dtype), np.empty(most, residual.dtype)
-    block, row = np.empty((most, len(kappa)), residual.dtype), np.empty(len(kappa), residual.dtype)
-    for k in range(begin, end):
-        width, value, one = UNSIGNED(starts[k + 1] - starts[k]), residual[k, 0] / own[k], UNSIGNED(1)
-        given, out_row, at = residual[k], out[k], UNSIGNED(offsets[k])
-        row_differences(starts, points, differences, k, block)
+        if by_pairs[k]:
+            own[k] = max(at_points[cell_points[cell_starts[k]]], kind.type(1))
+            factor = out[starts_of[k] : starts_of[k + 1]]
+            pair_matrix(block, kappa, own[k], factor.reshape((width, width)))
+            invert_in_place(factor.reshape((width, width)))
+            if len(columns) > 0:
+                precondition_by_pairs(pairs, k, kappa, own[k], factor, unit[:, 0], columns[k : k + 1], work)
+            continue
+        matrix[:] = 0
         for feature in range(dimension):
-            row[feature] = given[feature + one] / kappa[feature]
+            matrix[feature + 1, feature + 1] = kappa[feature]
+        for e in range(width):
+            add_outer(block[e], kind.type(1), matrix)
+        for at in range(cell_starts[k], cell_starts[k + 1]):
+            j = cell_points[at]
+            add_outer(nothing if len(offsets) == 0 else offsets[j], at_points[j], matrix)
+        invert_block(matrix, scale)
+        out[starts_of[k] : starts_of[k + 1]] = matrix.ravel()
+        if len(columns) > 0:
+            columns[k] = matrix[0]
+
+
+def _precondition_by_pairs(pairs, k, kappa, own, factor, given, out, work):  # pragma: no cover - compiled
+    """D^-1 r - D^-1 A' C A D^-1 r of one piece, for each mode (M, d + 1)."""
+    starts, points, differences = pairs
+    images, scaled, block, row = work
+    dimension, one, first = UNSIGNED(len(kappa)), UNSIGNED(1), UNSIGNED(0)
+    width = UNSIGNED(starts[k + 1] - starts[k])
+    row_differences(starts, points, differences, k, block)
+    for mode in range(UNSIGNED(len(given))):
+        value = given[mode, first] / own
+        for feature in range(dimension):
+            row[feature] = given[mode, feature + one] / kappa[feature]
         for e in range(width):
             total = value
             for feature in range(dimension):
@@ -288,16 +351,68 @@ def _precondition_pairs(
             images[e], scaled[e] = total, 0
         for e in range(width):
             for f in range(width):
-                scaled[f] += images[e] * factors[at + e * width + f]
+                scaled[f] += images[e] * factor[e * width + f]
         for feature in range(dimension):
-            row[feature] = given[feature + one]
+            row[feature] = given[mode, feature + one]
         for e in range(width):
-            value -= scaled[e] / own[k]
+            value -= scaled[e] / own
             for feature in range(dimension):
                 row[feature] -= scaled[e] * block[e, feature]
-        out_row[0] = value
+        out[mode, first] = value
         for feature in range(dimension):
-            out_row[feature + one] = row[feature] / kappa[feature]
+            out[mode, feature + one] = row[feature] / kappa[feature]
+
+
+def _multiply(factors, at, residual, out, mode, k):  # pragma: no cover - compiled
+    """The product of a symmetric matrix, which starts at `at`, with row k of one mode, by arrays without views."""
+    size = UNSIGNED(residual.shape[2])
+    for a in range(size):
+        total, line = residual.dtype.type(0), at + a * size
+        for b in range(size):
+            total += factors[line + b] * residual[mode, k, b]
+        out[mode, k, a] = total
+
+
+def _multiply_both(factors, at, residual, out, k):  # pragma: no cover - compiled
+    """The same with the rows of two modes at once: reading the matrix takes the time."""
+    size, zero, one = UNSIGNED(residual.shape[2]), UNSIGNED(0), UNSIGNED(1)
+    for a in range(size):
+        total = second = residual.dtype.type(0)
+        line = at + a * size
+        for b in range(size):
+            total += factors[line + b] * residual[zero, k, b]
+            second += factors[line + b] * residual[one, k, b]
+        out[zero, k, a], out[one, k, a] = total, second
+
+
+def _precondition(first, pairs, preconditioner, kappa, residual, out, begin, end):  # pragma: no cover - compiled
+    """Products of the inverse of each piece's block with its row, for one or two modes (M, K, d + 1) from `first` on.
+
+    Two modes may share their matrices, but for a weight of the data on the first entry of the last mode.
+    """
+    starts, _, _ = pairs
+    own, factors, starts_of, by_pairs, columns, weights = preconditioner
+    n_modes, _, size = residual.shape
+    kind, last, one = residual.dtype, UNSIGNED(n_modes - 1), UNSIGNED(1)
+    most = most_pairs(starts, begin, end)
+    work = np.empty(most, kind), np.empty(most, kind), np.empty((most, size - 1), kind), np.empty(size - 1, kind)
+    shared = len(factors) == 1
+    for k in range(UNSIGNED(begin), UNSIGNED(end)):
+        at = UNSIGNED(starts_of[k])
+        if by_pairs[k]:
+            factor = factors[0, at : starts_of[k + one]]
+            precondition_by_pairs(pairs, k, kappa, own[k], factor, residual[:, k], out[:, k], work)
+        elif shared and n_modes == 2:
+            multiply_both(factors[0], at, residual, out, k)
+        else:
+            for mode in range(UNSIGNED(n_modes)):
+                multiply(factors[0 if shared else first + mode], at, residual, out, mode, k)
+        if len(columns) > 0 and first + n_modes == 2:
+            value = out[last, k, UNSIGNED(0)] / (1 + weights[k] * columns[k, UNSIGNED(0)])
+            factor_of_column = weights[k] * value
+            for a in range(UNSIGNED(size)):
+                out[last, k, a] -= factor_of_column * columns[k, a]
+            out[last, k, UNSIGNED(0)] = value
 
 
 def _add_products(out, piece, points, start):  # pragma: no cover - compiled
@@ -401,14 +516,20 @@ insert = compiled(_insert)
 pair_differences = compiled(_pair_differences)
 row_differences = compiled(_row_differences)
 pair_spread = compiled(_pair_spread)
+scaled_squares = compiled(_scaled_squares)
 pass_few = compiled(_pass_few)
 pass_many = compiled(_pass_many)
 pair_pass = compiled(_pair_pass)
 pair_slacks = compiled(_pair_slacks)
 pair_grams = compiled(_pair_grams)
-precondition = compiled(_precondition)
 invert_in_place = compiled(_invert_in_place)
-invert_pairs = compiled(_invert_pairs)
-precondition_pairs = compiled(_precondition_pairs)
+pair_matrix = compiled(_pair_matrix)
+add_outer = compiled(_add_outer)
+invert_block = compiled(_invert_block)
+invert = compiled(_invert)
+precondition_by_pairs = compiled(_precondition_by_pairs)
+multiply = compiled(_multiply)
+multiply_both = compiled(_multiply_both)
+precondition = compiled(_precondition)
 scan = compiled(_scan)
 largest = compiled(_largest)

@@ -1,7 +1,9 @@
-"""Whole iterations of ADMM on working pairs, compiled, a thread a piece set: for problems too small to be shared more.
+"""Whole iterations of ADMM on working pairs, compiled, with the pieces shared by a team of threads.
 
 The same steps as those of :class:`bregnet.solver.working_pairs.WorkingPairs`, in the same order, without the time that
-many calls on small arrays would take.
+many calls on small arrays would take. Each thread has the pieces from `begin` to `end`, their pairs, and the points of
+their cells. What it adds to points of other threads' pieces goes into an array of its own, which their threads add up
+behind the next barrier.
 """
 
 from __future__ import annotations
@@ -10,37 +12,45 @@ import numpy as np
 
 from bregnet._core.compiling import compiled
 from bregnet.solver.compiled import height_sums
-from bregnet.solver.compiled_pairs import pair_pass, precondition, precondition_pairs
+from bregnet.solver.compiled_pairs import pair_pass, precondition
 from bregnet.solver.penalty import MOST_SWEEPS
+from bregnet.solver.teams import add_up, new_team, wait
 
 
-def _fitted_values(pieces, cells, offsets, out):  # pragma: no cover - compiled
+def _fitted_values(pieces, members, out, begin, end):  # pragma: no cover - compiled
     """The value each point's own piece takes there; no offsets: every point has a piece of its own."""
-    dimension = pieces.shape[1] - 1
-    for j in range(len(out)):
-        piece = pieces[cells[j]]
-        total = piece[0]
-        if len(offsets) > 0:
-            for feature in range(dimension):
-                total += piece[feature + 1] * offsets[j, feature]
-        out[j] = total
+    starts, points, offsets = members
+    for k in range(begin, end):
+        piece = pieces[k]
+        for at in range(starts[k], starts[k + 1]):
+            j = points[at]
+            total = piece[0]
+            if len(offsets) > 0:
+                for feature in range(offsets.shape[1]):
+                    total += piece[feature + 1] * offsets[j, feature]
+            out[j] = total
 
 
-def _add_from_points(values, cells, offsets, rows):  # pragma: no cover - compiled
-    """Add what values at the points do to their own pieces."""
-    dimension = rows.shape[1] - 1
-    for j in range(len(values)):
-        row = rows[cells[j]]
-        row[0] += values[j]
-        if len(offsets) > 0:
-            for feature in range(dimension):
-                row[feature + 1] += values[j] * offsets[j, feature]
+def _add_from_points(values, members, rows, begin, end):  # pragma: no cover - compiled
+    """Add what values at the points, of one or of several threads (t, n), do to their own pieces."""
+    starts, points, offsets = members
+    for k in range(begin, end):
+        row = rows[k]
+        for at in range(starts[k], starts[k + 1]):
+            j = points[at]
+            value = values[0, j]
+            for thread in range(1, len(values)):
+                value += values[thread, j]
+            row[0] += value
+            if len(offsets) > 0:
+                for feature in range(offsets.shape[1]):
+                    row[feature + 1] += value * offsets[j, feature]
 
 
-def _product(one, other):  # pragma: no cover - compiled
-    """The inner product of two matrices, in double precision."""
+def _product(one, other, begin, end):  # pragma: no cover - compiled
+    """The inner product of rows of two matrices, in double precision."""
     total = 0.0
-    for k in range(len(one)):
+    for k in range(begin, end):
         part = one.dtype.type(0)
         for a in range(one.shape[1]):
             part += one[k, a] * other[k, a]
@@ -48,206 +58,225 @@ def _product(one, other):  # pragma: no cover - compiled
     return total
 
 
-def _find_heights(values, level, heights, above, count):  # pragma: no cover - compiled
-    """Newton's method of :func:`bregnet.solver.penalty.clip_heights`."""
+def _clip_slopes(team, slopes, penalty, heights, clipped, begin, end):  # pragma: no cover - compiled
+    """The prox of the penalty of all sets, by Newton's method of :func:`bregnet.solver.penalty.clip_heights`."""
+    level, signs = penalty
+    n_sets, _, dimension = slopes.shape
+    sums = np.empty((n_sets, 2, dimension))
+    for q in range(n_sets):
+        for k in range(begin, end):
+            for feature in range(dimension):
+                value = slopes[q, k, feature]
+                clipped[q, k, feature] = 0 if len(signs) > 0 and signs[feature] * value < 0 else value
     for _ in range(MOST_SWEEPS):
-        height_sums(values, heights, above, count)
+        for q in range(n_sets):
+            height_sums(clipped[q, begin:end], heights[q], sums[q, 0], sums[q, 1])
+        add_up(team, sums.ravel())
         moved = False
-        for feature in range(len(heights)):
-            after = (
-                max((above[feature] - level[feature]) / max(count[feature], 1.0), 0.0) if count[feature] > 0 else 0.0
-            )
-            moved |= abs(after - heights[feature]) > 1e-15 * abs(heights[feature])
-            heights[feature] = after
+        for q in range(n_sets):
+            for feature in range(dimension):
+                above, count = sums[q, 0, feature], sums[q, 1, feature]
+                after = max((above - level[feature]) / max(count, 1.0), 0.0) if count > 0 else 0.0
+                moved |= abs(after - heights[q, feature]) > 1e-15 * abs(heights[q, feature])
+                heights[q, feature] = after
         if not moved:
             break
+    for q in range(n_sets):
+        for k in range(begin, end):
+            for feature in range(dimension):
+                most = slopes.dtype.type(heights[q, feature])
+                clipped[q, k, feature] = min(max(clipped[q, k, feature], -most), most)
 
 
-def _clip_slopes(slopes, signs, level, heights, clipped):  # pragma: no cover - compiled
-    """The prox of the penalty."""
-    n_pieces, dimension = slopes.shape
-    above, count = np.empty(dimension), np.empty(dimension)
-    for k in range(n_pieces):
-        for feature in range(dimension):
-            value = slopes[k, feature]
-            clipped[k, feature] = 0 if len(signs) > 0 and signs[feature] * value < 0 else value
-    find_heights(clipped, level, heights, above, count)
-    for k in range(n_pieces):
-        for feature in range(dimension):
-            end = slopes.dtype.type(heights[feature])
-            clipped[k, feature] = min(max(clipped[k, feature], -end), end)
+def _residuals(
+    pieces, slopes, clipped, moments, members, data, kappa, fitted, out, begin, end
+):  # pragma: no cover - compiled
+    """What block 1 has to make up for, of one piece set, or of the sum and the difference of two."""
+    n_sets, _, size = pieces.shape
+    targets, strength = data
+    starts, points, _ = members
+    for q in range(n_sets):
+        for k in range(begin, end):
+            out[q, k, 0] = moments[q, k, 0]
+            for a in range(1, size):
+                wanted = 2 * clipped[q, k, a - 1] - slopes[q, k, a - 1]
+                out[q, k, a] = moments[q, k, a] + kappa[a - 1] * (wanted - pieces[q, k, a])
+    values = fitted[n_sets - 1]
+    fitted_values(pieces[0], members, values, begin, end)
+    if n_sets == 2:
+        mix(out, pieces.dtype.type(1), begin, end)
+        fitted_values(pieces[1], members, fitted[0], begin, end)
+    for at in range(starts[begin], starts[end]):
+        j = points[at]
+        of_all = values[j] - (fitted[0, j] if n_sets == 2 else 0)
+        values[j] = strength[j] * (targets[j] - of_all)
+    add_from_points(fitted[n_sets - 1 :], members, out[n_sets - 1], begin, end)
 
 
-def _image(pairs, pieces, strength, kappa, cells, offsets, fitted, arriving, out):  # pragma: no cover - compiled
-    """The product of the matrix of block 1 with pieces; no strength: no data term."""
+def _mix(sets, scale, begin, end):  # pragma: no cover - compiled
+    """Put sum and difference in place of two sets, times a scale."""
+    for k in range(begin, end):
+        for a in range(sets.shape[2]):
+            one, other = sets[0, k, a], sets[1, k, a]
+            sets[0, k, a], sets[1, k, a] = scale * (one + other), scale * (one - other)
+
+
+def _image(
+    mode, pairs, members, strength, kappa, fitted, pieces, arriving, out, begin, end
+):  # pragma: no cover - compiled
+    """This thread's part of the product of the matrix of block 1 with pieces, and of the quadratic form with them."""
     starts, points, differences = pairs
-    fitted_values(pieces, cells, offsets, fitted)
-    none = fitted[:0]
-    pair_pass(
-        starts, points, differences, pieces, fitted, none, none, pieces.dtype.type(0), out, arriving, 0, len(pieces)
+    number, of_threads = arriving
+    none, zero = fitted[0, :0], pieces.dtype.type(0)
+    total = pair_pass(
+        starts, points, differences, pieces, fitted[mode], none, none, zero, out, of_threads[mode, number], begin, end
     )
-    if len(strength) > 0:
-        for j in range(len(strength)):
-            arriving[j] += strength[j] * fitted[j]
-    add_from_points(arriving, cells, offsets, out)
-    for k in range(len(pieces)):
+    if mode == len(of_threads) - 1:
+        for at in range(members[0][begin], members[0][end]):
+            j = members[1][at]
+            force = strength[j] * fitted[mode, j]
+            of_threads[mode, number, j] += force
+            total += force * fitted[mode, j]
+    for k in range(begin, end):
         for a in range(1, pieces.shape[1]):
-            out[k, a] += kappa[a - 1] * pieces[k, a]
-
-
-def _preconditioned(starts, points, differences, preconditioner, kappa, residual, out):  # pragma: no cover - compiled
-    """The residual divided by the diagonal blocks of the pieces, by their inverses or by their pairs."""
-    inverse, own, factors, offsets = preconditioner
-    if len(inverse) > 0:
-        precondition(inverse, residual, out, 0, len(residual))
-    else:
-        precondition_pairs(starts, points, differences, kappa, own, factors, offsets, residual, out, 0, len(residual))
+            force = kappa[a - 1] * pieces[k, a]
+            out[k, a] += force
+            total += force * pieces[k, a]
+    return total
 
 
 def _conjugate_gradients(
-    pairs, preconditioner, strength, kappa, cells, offsets, limits, residual, change, work
+    team, pairs, members, preconditioner, strength, kappa, limits, residual, change, work, begin, end
 ):  # pragma: no cover - compiled
-    """Some steps for one piece set, or for the sum or difference of two; `residual` is overwritten."""
+    """Some steps for one piece set, or for the sum and the difference of two; `residual` is overwritten."""
     least, most, reduction = limits
     direction, image, scaled, fitted, arriving = work
-    n_pieces, size = residual.shape
-    change[:] = 0
-    preconditioned(*pairs, preconditioner, kappa, residual, direction)
-    energy = first = before = product(residual, direction)
+    n_modes, _, size = residual.shape
+    going = np.ones(n_modes, np.bool_)
+    energy, curvature = np.zeros(n_modes), np.zeros(n_modes)
+    precondition(0, pairs, preconditioner, kappa, residual, direction, begin, end)
+    for mode in range(n_modes):
+        change[mode, begin:end] = 0
+        fitted_values(direction[mode], members, fitted[mode], begin, end)
+        energy[mode] = product(residual[mode], direction[mode], begin, end)
+    add_up(team, energy)
+    first, before = energy.copy(), energy.copy()
     for step in range(1, most + 1):
-        image_of(pairs, direction, strength, kappa, cells, offsets, fitted, arriving, image)
-        curvature = product(direction, image)
-        if not (energy > 0 and curvature > 0):
+        for mode in range(n_modes):
+            if going[mode]:
+                given = fitted, direction[mode], (team[0], arriving), image[mode]
+                curvature[mode] = image_of(mode, pairs, members, strength, kappa, *given, begin, end)
+        add_up(team, curvature)
+        for mode in range(n_modes):
+            going[mode] &= energy[mode] > 0 and curvature[mode] > 0
+            if not going[mode]:
+                continue
+            length = residual.dtype.type(energy[mode] / curvature[mode])
+            for k in range(begin, end):
+                for a in range(size):
+                    change[mode, k, a] += length * direction[mode, k, a]
+            enough = energy[mode] * energy[mode] <= reduction * first[mode] * before[mode]
+            going[mode] = step < most and not (step >= least and enough)
+            if going[mode]:
+                add_from_points(arriving[mode], members, image[mode], begin, end)
+                for k in range(begin, end):
+                    for a in range(size):
+                        residual[mode, k, a] -= length * image[mode, k, a]
+        if not going.any():
             break
-        length = residual.dtype.type(energy / curvature)
-        for k in range(n_pieces):
-            for a in range(size):
-                change[k, a] += length * direction[k, a]
-        if step == most or (step >= least and energy * energy <= reduction * first * before):
-            break
-        for k in range(n_pieces):
-            for a in range(size):
-                residual[k, a] -= length * image[k, a]
-        preconditioned(*pairs, preconditioner, kappa, residual, scaled)
-        before, energy = energy, product(residual, scaled)
-        ratio = residual.dtype.type(energy / before)
-        for k in range(n_pieces):
-            for a in range(size):
-                direction[k, a] = scaled[k, a] + ratio * direction[k, a]
+        first_going, end_going = (0 if going[0] else 1), (n_modes if going[n_modes - 1] else 1)
+        these = slice(first_going, end_going)
+        precondition(first_going, pairs, preconditioner, kappa, residual[these], scaled[these], begin, end)
+        for mode in range(n_modes):
+            before[mode] = energy[mode]
+            energy[mode] = product(residual[mode], scaled[mode], begin, end) if going[mode] else 0.0
+        add_up(team, energy)
+        for mode in range(n_modes):
+            if going[mode]:
+                ratio = residual.dtype.type(energy[mode] / before[mode])
+                for k in range(begin, end):
+                    for a in range(size):
+                        direction[mode, k, a] = scaled[mode, k, a] + ratio * direction[mode, k, a]
+                fitted_values(direction[mode], members, fitted[mode], begin, end)
+        wait(team)
 
 
-def _start_set(penalty, kappa, slopes, pieces, heights, moments, clipped, residual):  # pragma: no cover - compiled
-    """The prox of the penalty, and what block 1 of one piece set has to make up for, without the data."""
-    level, signs = penalty
-    clip_slopes(slopes, signs, level, heights, clipped)
-    n_pieces, size = pieces.shape
-    for k in range(n_pieces):
-        residual[k, 0] = moments[k, 0]
-        for a in range(1, size):
-            wanted = 2 * clipped[k, a - 1] - slopes[k, a - 1]
-            residual[k, a] = moments[k, a] + kappa[a - 1] * (wanted - pieces[k, a])
-
-
-def _solve_mode(
-    mode, pairs, geometry, data, kappa, limits, preconditioner, pieces, residual, change, work
+def _finish(
+    team, pairs, members, relaxation, state, moments, sums, clipped, change, fitted, arriving, begin, end
 ):  # pragma: no cover - compiled
-    """Block 1 of one piece set, or of the sum (mode 0) or difference (mode 1) of two."""
-    cells, offsets = geometry
-    targets, strength = data
-    n_sets, n_pieces, size = pieces.shape
-    own, mixed, fitted = work[5], work[6], work[3]
-    sign = pieces.dtype.type(1 - 2 * mode)
-    for k in range(n_pieces):
-        for a in range(size):
-            own[k, a] = residual[0, k, a] + (sign * residual[1, k, a] if n_sets == 2 else 0)
-    if mode == n_sets - 1:
-        for k in range(n_pieces):
-            for a in range(size):
-                mixed[k, a] = pieces[0, k, a] + (sign * pieces[1, k, a] if n_sets == 2 else 0)
-        fitted_values(mixed, cells, offsets, fitted)
-        for j in range(len(targets)):
-            fitted[j] = strength[j] * (targets[j] - fitted[j])
-        add_from_points(fitted, cells, offsets, own)
-    else:
-        strength = strength[:0]
-    conjugate_gradients(pairs, preconditioner, strength, kappa, cells, offsets, limits, own, change, work[:5])
-
-
-def _finish_set(
-    number, pairs, geometry, relaxation, slacks, slopes, pieces, moments, sums, clipped, change, work
-):  # pragma: no cover - compiled
-    """The steps of the pieces, of w and of v of one piece set, and the sums over iterations."""
-    starts, points, differences = pairs
-    cells, offsets = geometry
-    fitted, arriving = work[3], work[4]
-    n_pieces, size = pieces.shape
-    share = pieces.dtype.type(1 / len(change))
-    sign = pieces.dtype.type(1 - 2 * number)
-    for k in range(n_pieces):
-        for a in range(size):
-            pieces[k, a] += share * (change[0, k, a] + (sign * change[1, k, a] if len(change) == 2 else 0))
-    fitted_values(pieces, cells, offsets, fitted)
-    none = fitted[:0]
-    pair_pass(starts, points, differences, pieces, fitted, none, slacks, relaxation, moments, arriving, 0, n_pieces)
-    add_from_points(arriving, cells, offsets, moments)
+    """The steps of the pieces, of w and of v, and the sums over iterations."""
+    slacks, slopes, pieces = state
     piece_sums, slack_sums = sums
-    zero = slacks.dtype.type(0)
-    for e in range(len(slacks)):
-        slack_sums[e] += max(slacks[e], zero)
-    for k in range(n_pieces):
-        piece_sums[k, 0] += pieces[k, 0]
-        for a in range(1, size):
-            piece_sums[k, a] += clipped[k, a - 1]
-            slopes[k, a - 1] += relaxation * (pieces[k, a] - clipped[k, a - 1])
+    starts, points, differences = pairs
+    n_sets, _, size = pieces.shape
+    none, zero = fitted[0, :0], slacks.dtype.type(0)
+    if n_sets == 2:
+        mix(change, pieces.dtype.type(0.5), begin, end)
+    for q in range(n_sets):
+        for k in range(begin, end):
+            for a in range(size):
+                pieces[q, k, a] += change[q, k, a]
+        fitted_values(pieces[q], members, fitted[q], begin, end)
+    wait(team)
+    for q in range(n_sets):
+        given = pieces[q], fitted[q], none, slacks[q], relaxation, moments[q], arriving[q, team[0]]
+        pair_pass(starts, points, differences, *given, begin, end)
+    wait(team)
+    for q in range(n_sets):
+        add_from_points(arriving[q], members, moments[q], begin, end)
+        for e in range(starts[begin], starts[end]):
+            slack_sums[q, e] += max(slacks[q, e], zero)
+        for k in range(begin, end):
+            piece_sums[q, k, 0] += pieces[q, k, 0]
+            for a in range(1, size):
+                piece_sums[q, k, a] += clipped[q, k, a - 1]
+                slopes[q, k, a - 1] += relaxation * (pieces[q, k, a] - clipped[q, k, a - 1])
+
+
+def _iterate_share(
+    team, pairs, members, data, penalty, kappa, relaxation, limits, preconditioner, state, heights, moments, sums, work,
+    n_steps, begin, end
+):  # pragma: no cover - compiled  # fmt: skip
+    """What one thread does in some iterations; heights are its own copy."""
+    slacks, slopes, pieces = state
+    clipped, residual, change, direction, image, scaled, fitted, arriving = work
+    for_gradients = direction, image, scaled, fitted, arriving
+    for _ in range(n_steps):
+        clip_slopes(team, slopes, penalty, heights, clipped, begin, end)
+        residuals(pieces, slopes, clipped, moments, members, data, kappa, fitted, residual, begin, end)
+        given = preconditioner, data[1], kappa, limits, residual, change, for_gradients
+        conjugate_gradients(team, pairs, members, *given, begin, end)
+        rest = relaxation, state, moments, sums, clipped, change, fitted, arriving
+        finish(team, pairs, members, *rest, begin, end)
 
 
 fitted_values = compiled(_fitted_values)
 add_from_points = compiled(_add_from_points)
 product = compiled(_product)
-find_heights = compiled(_find_heights)
 clip_slopes = compiled(_clip_slopes)
+mix = compiled(_mix)
+residuals = compiled(_residuals)
 image_of = compiled(_image)
-preconditioned = compiled(_preconditioned)
 conjugate_gradients = compiled(_conjugate_gradients)
-start_set = compiled(_start_set)
-solve_mode = compiled(_solve_mode)
-finish_set = compiled(_finish_set)
+finish = compiled(_finish)
+iterate_share = compiled(_iterate_share)
 
 
-def iterate(
-    threads, pairs, geometry, data, penalty, kappa, relaxation, limits, preconditioners, state, moments, sums, n_steps
-):
-    """Iterations on the state (w, v, u and the heights of the prox), in place, each piece set on a thread.
-
-    A thread solves block 1 of the sum or of the difference of the sets, waits for the other, and then takes the steps
-    of one set.
-    """
-    slacks, slopes, pieces, heights = state
-    clipped, residual, change = np.empty_like(slopes), np.empty_like(pieces), np.empty_like(pieces)
-    works = [_workspace(pieces[0], data[0]) for _ in pieces]
-    everyone = [(q, q + 1) for q in range(len(pieces))]
-
-    def start(q, *_):
-        start_set(penalty, kappa, slopes[q], pieces[q], heights[q], moments[q], clipped[q], residual[q])
-
-    def solve(q, *_):
-        solve_mode(q, pairs, geometry, data, kappa, limits, preconditioners[q], pieces, residual, change[q], works[q])
-
-    def finish(q, *_):
-        own = slacks[q], slopes[q], pieces[q], moments[q], (sums[0][q], sums[1][q]), clipped[q]
-        finish_set(q, pairs, geometry, relaxation, *own, change, works[q])
-
-    def finish_and_start(q, *_):
-        finish(q)
-        start(q)
-
-    threads.run(start, everyone)
-    for step in range(n_steps):
-        threads.run(solve, everyone)
-        threads.run(finish if step == n_steps - 1 else finish_and_start, everyone)
-
-
-def _workspace(pieces, targets):
-    """Memory for one piece set: three vectors of conjugate gradients, two at the points, a residual and a mixture."""
+def iterate(threads, chunks, pairs, members, data, penalty, kappa, relaxation, limits, preconditioner, state, moments,
+            sums, n_steps):  # fmt: skip
+    """Iterations on the state (w, v, u and the heights of the prox), in place, on a thread for each chunk of pieces."""
+    *state, heights = state
+    slopes, pieces = state[1:]
+    n_sets, n_points = len(pieces), len(data[0])
+    team = new_team(len(chunks), 2 * heights.size)
     vectors = [np.empty_like(pieces) for _ in range(5)]
-    return *vectors[:3], np.empty_like(targets), np.empty_like(targets), *vectors[3:]
+    at_points = np.empty((n_sets, n_points), pieces.dtype), np.empty((n_sets, len(chunks), n_points), pieces.dtype)
+    work = np.empty_like(slopes), *vectors, *at_points
+    own_heights = [heights.copy() for _ in chunks]
+
+    def share(number, begin, end):
+        given = data, penalty, kappa, relaxation, limits, preconditioner, tuple(state), own_heights[number], moments
+        iterate_share(team[number], pairs, members, *given, sums, work, n_steps, begin, end)
+
+    threads.run(share, chunks)
+    heights[:] = own_heights[0]

@@ -12,6 +12,7 @@ and fitted_j = z_j where every point has a piece of its own. Two operators behin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +27,7 @@ from bregnet.solver.threads import Threads
 
 NEIGHBORS = 20  # nearest points (or cells) whose pairs every piece starts with
 WORST = 3  # violated pairs that a scan adds for every point, and for every piece
-SERIAL_WORK = 8_000_000  # pairs times features up to which one thread, without a return to Python, is faster
-SERIAL_SETS = 50_000  # pairs and blocks times features up to which one thread is faster (DC, 100 to 1000 points)
+SERIAL_WORK = 10_000  # pairs times features up to which one thread is as fast as two
 SERIAL_SCAN = 300_000  # pieces times points up to which threads cost more than they save
 
 
@@ -267,15 +267,18 @@ class CompiledPairs(PairOperator):
         """Whether differences are computed from the points each time, and not kept."""
         return self.geometry.own_piece and self.geometry.dimension >= self._compiled.MANY_FEATURES
 
-    @property
-    def shared(self) -> bool:
-        """Whether there is enough work for several threads."""
-        return len(self._chunks) > 1
+    @cached_property
+    def members(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where the points of each cell start, these points, and how far they are from the centers."""
+        cells = self.geometry.cells.numpy()
+        order = np.argsort(cells, kind="stable").astype(np.int32)
+        starts = np.searchsorted(cells[order], np.arange(self.geometry.n_pieces + 1))
+        return starts, order, self.offsets.numpy()
 
-    def threads_of_sets(self) -> Threads:
-        """One for each of two piece sets, where there is enough work."""
-        work = len(self._points) * self.geometry.dimension + self.geometry.n_pieces * self.geometry.dimension**2
-        return self._threads if work > SERIAL_SETS else self._own
+    @property
+    def team(self) -> tuple[Threads, list[tuple[int, int]]]:
+        """The threads that share the work on pairs, and the pieces of each."""
+        return self._own, self._chunks
 
     def slacks(self, pieces: Tensor) -> Tensor:
         """R u on this rank's pairs."""
@@ -317,27 +320,27 @@ class CompiledPairs(PairOperator):
 
     def precondition(self, inverse: Tensor, residual: Tensor) -> Tensor:
         """Products of the pieces' matrices with rows."""
-        out = torch.empty_like(residual)
-        given = inverse.numpy(), residual.numpy(), out.numpy()
-        self._own.run(lambda _, *chunk: self._compiled.precondition(*given, *chunk), self._chunks)
-        return out
+        n_pieces, size = residual.shape
+        starts, never = np.arange(n_pieces + 1) * size**2, np.zeros(n_pieces, dtype=bool)
+        columns, none = np.empty((0, size), dtype=self._kind), np.empty(0, dtype=self._kind)
+        return self.divided(0, (none, inverse.numpy().reshape(1, -1), starts, never, columns, none), none, residual)
 
     def pairs_of_pieces(self) -> np.ndarray:
         """How many pairs each piece has."""
         return np.diff(self._starts)
 
-    def invert_pairs(self, kappa: np.ndarray, own: np.ndarray, factors: np.ndarray, offsets: np.ndarray) -> None:
-        """The matrices C of :mod:`bregnet.solver.preconditioner` for D = (own, kappa), one after the other."""
-        given = *self.layout, kappa, own, factors, offsets
-        self._own.run(lambda _, *chunk: self._compiled.invert_pairs(*given, *chunk), self._chunks)
+    def invert(self, kappa: np.ndarray, at_points: np.ndarray, *arrays: np.ndarray) -> None:
+        """Fill the matrices of :class:`bregnet.solver.preconditioner.CompiledPreconditioner` for one mode."""
+        given = self.layout, self.members, kappa, at_points, *arrays
+        self._own.run(lambda _, *chunk: self._compiled.invert(*given, *chunk), self._chunks)
 
-    def precondition_pairs(
-        self, kappa: np.ndarray, own: np.ndarray, factors: np.ndarray, offsets: np.ndarray, residual: Tensor
+    def divided(
+        self, mode: int, preconditioner: tuple[np.ndarray, ...], kappa: np.ndarray, residual: Tensor
     ) -> Tensor:
-        """Products of (D + A'A)^-1 with rows."""
+        """The products of a preconditioner's matrices with rows (K, d + 1)."""
         out = torch.empty_like(residual)
-        given = *self.layout, kappa, own, factors, offsets, residual.numpy(), out.numpy()
-        self._own.run(lambda _, *chunk: self._compiled.precondition_pairs(*given, *chunk), self._chunks)
+        given = mode, self.layout, preconditioner, kappa, residual[None].numpy(), out[None].numpy()
+        self._own.run(lambda _, *chunk: self._compiled.precondition(*given, *chunk), self._chunks)
         return out
 
     def _scan(self, lifted: Tensor, fitted: Tensor, level: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:

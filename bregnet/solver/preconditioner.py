@@ -4,7 +4,7 @@ The block of a piece is D + A'A, with a row (1, x_j - m_k) of A for each of its 
 
     (D + A'A)^-1 = D^-1 - D^-1 A' C A D^-1,    C = (I + A D^-1 A')^-1,
 
-which takes less time and memory than the inverse itself where a piece has fewer pairs than features. Modes are the
+which takes less time and memory than the inverse itself where a piece has few pairs and many features. Modes are the
 piece set, or the sum and the difference of two; the data is part of the last one only.
 """
 
@@ -22,99 +22,74 @@ from bregnet.solver.pairs import CompiledPairs, PairOperator
 
 
 class BlockPreconditioner:
-    """Inverse blocks, for any operator.
+    """Inverse blocks, for any operator and several ranks.
 
     Attributes
     ----------
     inverse : Tensor of shape (Q, K, d + 1, d + 1)
     """
 
-    def __init__(self, operator: PairOperator, n_sets: int) -> None:
+    def __init__(self, operator: PairOperator, n_sets: int, kappa: Tensor, strength: Tensor) -> None:
         n_pieces, size = operator.geometry.n_pieces, operator.geometry.dimension + 1
         self._operator = operator
         like = operator.geometry.lifted
         self.inverse = torch.empty((n_sets, n_pieces, size, size), dtype=operator.dtype, device=like.device)
+        everyone = torch.arange(n_pieces, device=like.device)
+        for part in blocks(n_pieces, size**2):
+            self._invert(everyone[part], kappa, strength)
 
-    def compute(self, chosen: Tensor, kappa: Tensor, strength: Tensor) -> None:
-        """Invert the blocks of chosen (sorted) pieces, for the weights of the slopes (d,) and of the data (n,)."""
-        for part in blocks(len(chosen), self.inverse.shape[-1] ** 2):
-            self._compute(chosen[part], kappa, strength)
-
-    def _compute(self, chosen: Tensor, kappa: Tensor, strength: Tensor) -> None:
+    def _invert(self, chosen: Tensor, kappa: Tensor, strength: Tensor) -> None:
         operator, kind = self._operator, self.inverse.dtype
         matrices = operator.blocks(torch.ones_like(operator.keys, dtype=kind), chosen)
         diagonal = matrices.diagonal(dim1=-2, dim2=-1)
         diagonal[:, 1:] += kappa
         diagonal += 1e-9 * diagonal.amax()  # a piece may have no pairs
-        self.inverse[0, chosen] = inverse = inverted(matrices, kind)
-        if operator.geometry.own_piece:  # the data adds to one entry
-            weight, column = strength[chosen].to(kind), inverse[:, 0]
-            reduced = column / (1 + weight * column[:, 0])[:, None]
-            inverse = inverse - (weight[:, None] * reduced)[:, :, None] * column[:, None, :]
-            inverse[:, 0] = inverse[:, :, 0] = reduced  # where differences would cancel
-            self.inverse[-1, chosen] = inverse
-        else:
-            self.inverse[-1, chosen] = inverted(operator.add_at_points(matrices, strength, chosen), kind)
+        if len(self.inverse) > 1:
+            self.inverse[0, chosen] = inverted(matrices, kind)
+        self.inverse[-1, chosen] = inverted(operator.add_at_points(matrices, strength, chosen), kind)
 
     def apply(self, mode: int, residual: Tensor) -> Tensor:
         """The product with a residual (K, d + 1)."""
         return self._operator.precondition(self.inverse[mode], residual)
 
-    def arrays(self, mode: int) -> tuple[np.ndarray, ...]:
-        """What compiled iterations need of it."""
-        none = np.zeros(0, dtype=self.inverse.numpy().dtype)
-        return self.inverse[mode].numpy(), none, none, np.zeros(1, dtype=np.int64)
 
-    def snapshot(self) -> dict[str, Tensor]:
-        """What would come out otherwise, if only by rounding, were it computed again."""
-        return {"inverse": self.inverse}
+class CompiledPreconditioner:
+    """Compiled, for all pieces in one process: each by its block or by its pairs, whichever is applied faster.
 
+    Where every point has a piece of its own, the blocks of two modes differ in their first entry only, so that one
+    inverse and its first column serve both (Sherman-Morrison).
 
-class PairPreconditioner:
-    """Inverses from the pairs of each piece, where every point has a piece of its own and all of them are here."""
+    Attributes
+    ----------
+    arrays : tuple of ndarray
+        First entries of D (K,); matrices (m, .), one after the other, of one mode or of each; where each starts
+        (K + 1,); which pieces go by their pairs (K,); first columns (K, d + 1) of the inverses; and the weights (K,)
+        that the last mode adds to the first entry.
+    """
 
-    def __init__(self, operator: CompiledPairs, n_sets: int) -> None:
-        self._operator, self._n_sets = operator, n_sets
-        counts = operator.pairs_of_pieces()
-        self._offsets = np.concatenate([[0], np.cumsum(np.square(counts))])
-        self._parts: list[tuple[np.ndarray, np.ndarray]] = []
-        self._kappa = np.empty(0)
-
-    def compute(self, chosen: Tensor, kappa: Tensor, strength: Tensor) -> None:
-        """Compute all: pieces that have other pairs have moved the others, too."""
-        operator = self._operator
+    def __init__(self, operator: CompiledPairs, n_sets: int, kappa: Tensor, strength: Tensor) -> None:
+        self._operator = operator
         kind = torch.empty(0, dtype=operator.dtype).numpy().dtype
-        arriving = torch.bincount(operator.points, minlength=len(strength)).double().clamp_min(1)
-        self._kappa = kappa.numpy().astype(kind)
-        self._parts = []
-        for mode in range(self._n_sets):
-            own = (arriving + strength if mode == self._n_sets - 1 else arriving).numpy()
-            factors = np.empty(self._offsets[-1], dtype=kind)
-            operator.invert_pairs(kappa.numpy(), own, factors, self._offsets)
-            self._parts.append((own.astype(kind), factors))
+        counts, size = operator.pairs_of_pieces(), operator.geometry.dimension + 1
+        own_piece, n_pieces = operator.geometry.own_piece, len(counts)
+        # an inverse is computed once and applied some 200 times; by pairs a product takes three times as long as in it
+        by_pairs = (3 * (2 * size + counts) * counts < size**2 * (1 + size / 200)) & own_piece
+        starts = np.concatenate([[0], np.cumsum(np.where(by_pairs, counts, size) ** 2)])
+        factors = np.empty((1 if own_piece else n_sets, starts[-1]), kind)
+        own, columns = np.ones(n_pieces, kind), np.empty((n_pieces if own_piece and n_sets > 1 else 0, size), kind)
+        self.arrays = own, factors, starts, by_pairs, columns, strength.numpy().astype(kind)
+        self.kappa = kappa.numpy().astype(kind)
+        arriving = torch.bincount(operator.points, minlength=len(strength)).double()
+        for mode, factor in enumerate(factors):
+            weights = arriving + strength if mode == n_sets - 1 else arriving
+            operator.invert(self.kappa, weights.numpy().astype(kind), by_pairs, starts, own, factor, columns)
 
     def apply(self, mode: int, residual: Tensor) -> Tensor:
         """The product with a residual (K, d + 1)."""
-        return self._operator.precondition_pairs(self._kappa, *self._parts[mode], self._offsets, residual)
-
-    def arrays(self, mode: int) -> tuple[np.ndarray, ...]:
-        """What compiled iterations need of it."""
-        own, factors = self._parts[mode]
-        size = self._operator.geometry.dimension + 1
-        return np.zeros((0, size, size), dtype=own.dtype), own, factors, self._offsets
-
-    def snapshot(self) -> dict[str, Tensor]:
-        """Nothing: pieces are computed one by one, so that it comes out the same again."""
-        return {}
+        return self._operator.divided(mode, self.arrays, self.kappa, residual)
 
 
-def fitting_kind(operator: PairOperator) -> Any:
-    """The class of the preconditioner that takes less time for the pairs there are."""
-    geometry = operator.geometry
-    if not isinstance(operator, CompiledPairs) or not operator.many_features or operator.ranks.size > 1:
-        return BlockPreconditioner
-    counts, size = operator.pairs_of_pieces().astype(float), geometry.dimension + 1
-    to_apply = (2 * counts * size + np.square(counts)).sum() / (geometry.n_pieces * size**2)
-    to_invert = (np.square(counts) * size + counts**3).sum() / (geometry.n_pieces * size**3)
-    # some pieces may have a thousand pairs; measured with 122 features and 14 to 42 pairs a piece
-    return PairPreconditioner if to_apply < 0.4 and to_invert < 0.4 else BlockPreconditioner
+def preconditioner(operator: PairOperator, n_sets: int, kappa: Tensor, strength: Tensor) -> Any:
+    """For the pairs of an operator, the weights of the slopes (d,) and of the data (n,)."""
+    here = isinstance(operator, CompiledPairs) and operator.ranks.size == 1
+    return (CompiledPreconditioner if here else BlockPreconditioner)(operator, n_sets, kappa, strength)

@@ -34,7 +34,7 @@ from torch import Tensor
 from bregnet.solver.admm import Certified, Iteration, Options, single_threaded_torch
 from bregnet.solver.certificate import DualPoint, repair, stationarity
 from bregnet.solver.pairs import CompiledPairs, PairOperator, pair_operator, starting_keys
-from bregnet.solver.preconditioner import PairPreconditioner, fitting_kind
+from bregnet.solver.preconditioner import preconditioner
 from bregnet.solver.regression import Regression
 from bregnet.solver.result import relative_gap
 
@@ -144,10 +144,8 @@ class WorkingPairs(Iteration):
         else:
             self.state = state = self._carried_over(start.to(self.operator.dtype))
             self.operator.choose(state.keys)
-        self._preconditioner: Any = None
         self._distance = math.inf  # the gap in tolerances at the last check
         self._restart_sums()
-        self._stale = torch.zeros_like(state.pieces[0, :, 0], dtype=torch.bool)  # pieces whose pairs have changed
         with self.session():
             self._rescale(options.rho or self._rho(state.unit))
 
@@ -211,16 +209,11 @@ class WorkingPairs(Iteration):
         """One thread for torch on a CPU: its own would spin between small operations and take the cores of the sums."""
         return single_threaded_torch if self.problem.geometry.lifted.device.type == "cpu" else nullcontext()
 
-    def _prepare(self, *, anew: bool = False) -> None:
-        """Compute what depends on the pairs, or (anew) on the step size as well."""
-        state, ranks = self.state, self.problem.ranks
-        self._strength = self.problem.curvature * (self.problem.n_sets / state.rho)  # of the data, (n,)
-        stale = torch.ones_like(self._stale) if anew else ranks.sum(self._stale.double()) > 0
-        kind = fitting_kind(self.operator)
-        if not isinstance(self._preconditioner, kind) or kind is PairPreconditioner:
-            self._preconditioner, stale = kind(self.operator, self.problem.n_sets), torch.ones_like(stale)
-        self._preconditioner.compute(torch.nonzero(stale).squeeze(1), state.kappa, self._strength)
-        self._stale = torch.zeros_like(self._stale)
+    def _prepare(self) -> None:
+        """Compute what depends on the pairs and on the step sizes."""
+        problem, state = self.problem, self.state
+        self._strength = problem.curvature * (problem.n_sets / state.rho)  # of the data, (n,)
+        self._preconditioner = preconditioner(self.operator, problem.n_sets, state.kappa, self._strength)
         self._moments = self._advanced(0.0)
 
     def _advanced(self, relaxation: float) -> Tensor:
@@ -235,25 +228,25 @@ class WorkingPairs(Iteration):
         return clipped
 
     def run(self, n_steps: int) -> None:
-        """Several steps: on a CPU in few calls, where they are small and the loss is part of block 1."""
+        """Several steps: on a CPU in one call, where the loss is part of block 1."""
         by_steps = self.problem.ranks.size > 1 or self.state.copies is not None
-        if not isinstance(self.operator, CompiledPairs) or self.operator.shared or by_steps:
+        if not isinstance(self.operator, CompiledPairs) or by_steps:
             super().run(n_steps)
             return
         from bregnet.solver import compiled_steps  # numba is slow to import
 
-        state, penalty, kind = self.state, self.problem.penalty, self._moments.numpy().dtype.type
+        state, penalty, operator = self.state, self.problem.penalty, self.operator
         signs = np.zeros(0) if penalty.signs is None else penalty.signs.numpy()
         compiled_steps.iterate(
-            self.operator.threads_of_sets(),
-            self.operator.layout,
-            (self.problem.geometry.cells.numpy(), self.operator.offsets.numpy()),
+            *operator.team,
+            operator.layout,
+            operator.members,
             (self._targets.numpy(), self._strength.to(self._targets.dtype).numpy()),
             ((penalty.level / (state.rho * state.kappa)).numpy(), signs),
-            state.kappa.to(state.pieces.dtype).numpy(),
-            kind(self.options.relaxation),
+            self._preconditioner.kappa,
+            self._preconditioner.kappa.dtype.type(self.options.relaxation),
             CONJUGATE_GRADIENTS,
-            [self._preconditioner.arrays(mode) for mode in range(self.problem.n_sets)],
+            self._preconditioner.arrays,
             tuple(part.numpy() for part in (state.slacks, state.slopes, state.pieces, state.heights)),
             self._moments.numpy(),
             tuple(part.numpy() for part in self._sums),
@@ -323,7 +316,7 @@ class WorkingPairs(Iteration):
         state.slopes = clipped + by_feature * (state.slopes - clipped)
         state.slacks = torch.where(state.slacks > 0, ratio * state.slacks, state.slacks)
         state.rho, state.kappa = rho, kappa
-        self._prepare(anew=True)
+        self._prepare()
 
     def _restart_sums(self) -> None:
         """Begin with the sums of iterates from a check on: of pieces, with the penalty's slopes, and of max(w, 0)."""
@@ -432,29 +425,24 @@ class WorkingPairs(Iteration):
         A pair joins without a multiplier, and with the slack that it has where that is positive. One that has left
         and joins again stays: pairs that come and go would keep a fit from converging.
         """
-        state, operator, geometry = self.state, self.operator, self.problem.geometry
+        state, operator = self.state, self.operator
         without = (state.slacks < 0).all(0) & (state.idle != STAYS)
         state.idle = torch.where(without, state.idle + 1, state.idle.clamp_max(0))
         violated = operator.mine(violated)
         present, there = _found(violated, state.keys)
         staying = state.idle < IDLE_CHECKS
         staying[there[present]] = True
-        new, leaving = violated[~present], state.keys[~staying]
+        new, leaving, kept = violated[~present], state.keys[~staying], torch.nonzero(staying).squeeze(1)
         if not operator.ranks.any(len(new) + len(leaving) > 0):
             return
-        changed = torch.cat([leaving, new])
-        self._stale[changed // geometry.n_points] = True
-        self._stale[geometry.cells[changed % geometry.n_points]] = True
-        state.keys, order = torch.cat([state.keys[staying], new]).sort()
+        state.keys, old = _merged(state.keys[kept], new)
         operator.choose(state.keys)
         slacks = torch.stack([-operator.slacks(u).clamp_min(0) for u in state.pieces])
-        old = order < len(order) - len(new)
-        slacks[:, old] = state.slacks[:, staying]
+        state.slacks = slacks.index_copy_(1, old, state.slacks.index_select(1, kept))
         idle = torch.full_like(state.keys, -IDLE_CHECKS, dtype=torch.int8)  # who joins has twice the time
-        idle[old] = state.idle[staying]
-        idle[_found(state.keys, state.left)[0] & ~old] = STAYS
-        state.slacks, state.idle = slacks, idle
-        state.left = torch.unique(torch.cat([state.left, leaving]))
+        idle[torch.searchsorted(state.keys, new[_found(new, state.left)[0]])] = STAYS
+        state.idle = idle.index_copy_(0, old, state.idle[kept])
+        state.left = _merged(state.left, leaving)[0]
 
     def _choose_steps(self, imbalance: float) -> None:
         """Choose step sizes for the pairs there are, and for how primal and dual infeasibility compare."""
@@ -478,21 +466,19 @@ class WorkingPairs(Iteration):
         values = {name: part for name, part in parts.items() if name not in tensors}
         values["summed_from"] = self._summed_from
         sums = dict(zip(("sum_of_pieces", "sum_of_slacks"), self._sums, strict=True))
-        return values, {**tensors, **self._preconditioner.snapshot(), **sums, "moments": self._moments}
+        return values, {**tensors, **sums, "moments": self._moments}
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on from a snapshot."""
         device = self.state.keys.device
         there: dict[str, Any] = {name: part.to(device, copy=True) for name, part in tensors.items()}
-        inverse, moments = there.pop("inverse", None), there.pop("moments")
+        moments = there.pop("moments")
         self._sums = there.pop("sum_of_pieces"), there.pop("sum_of_slacks")
         values = dict(values)
         self._summed_from = values.pop("summed_from")
         self.state = PairState(**values, **there)
         self.operator.choose(self.state.keys)
-        self._prepare(anew=True)
-        if inverse is not None:
-            self._preconditioner.inverse = inverse
+        self._prepare()
         self._moments = moments
 
 
@@ -502,6 +488,15 @@ def _found(keys: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
     found = there < len(among)
     found[found.clone()] = among[there[found]] == keys[found]
     return found, there
+
+
+def _merged(keys: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    """Two sorted lists of keys that have none in common as one, and where those of the first are in it."""
+    first = torch.ones(len(keys) + len(others), dtype=torch.bool, device=keys.device)
+    there = torch.searchsorted(keys, others) + torch.arange(len(others), device=keys.device)
+    first[there] = False
+    here = torch.nonzero(first).squeeze(1)
+    return torch.empty_like(first, dtype=torch.int64).index_copy_(0, here, keys).index_copy_(0, there, others), here
 
 
 def _modes(sets: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from bregnet.solver import pairs as pairs_module
 from bregnet.solver import working_pairs
 from bregnet.solver.admm import Certified, Options
 from bregnet.solver.pairs import CompiledPairs, TorchPairs
-from bregnet.solver.preconditioner import BlockPreconditioner, PairPreconditioner
+from bregnet.solver.preconditioner import BlockPreconditioner, CompiledPreconditioner
 from bregnet.solver.solve import solve
 from bregnet.solver.working_pairs import WorkingPairs
 from tests.support.regression_at_random import random_program, to_problem
@@ -145,30 +145,30 @@ def test_preconditioners_follow_the_pairs():
     for _ in range(4):
         work.certify(Certified(1.0, work.state.pieces, 0.0))
         work.run(4)
-    followed = work._preconditioner.inverse.clone()
-    work._prepare(anew=True)
-    torch.testing.assert_close(followed, work._preconditioner.inverse)
+    followed = work._preconditioner.arrays[1].copy()
+    work._prepare()
+    np.testing.assert_array_equal(followed, work._preconditioner.arrays[1])
 
 
-@pytest.mark.parametrize("dc", [False, True])
-def test_both_preconditioners_are_inverses_of_the_same_blocks(dc):
-    problem = to_problem(random_program(41, n=(50, 50), d=(16, 16), dc=dc))
+@pytest.mark.parametrize("kind", KINDS, **NAMED)
+@pytest.mark.parametrize(("d", "some_by_pairs"), [(3, False), (140, True)])
+def test_both_preconditioners_are_inverses_of_the_same_blocks(kind, d, some_by_pairs):
+    """By blocks, and where there are many features some pieces by their pairs, others by blocks."""
+    problem = to_problem(random_program(41, n=(50, 50), d=(d, d), **kind))
     work = iterated(problem, CompiledPairs, 20)
-    chosen = torch.arange(50)
-    residual = torch.randn(50, 17, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = []
-    for kind in (BlockPreconditioner, PairPreconditioner):
-        preconditioner = kind(work.operator, problem.n_sets)
-        preconditioner.compute(chosen, work.state.kappa, work._strength)
-        found.append([preconditioner.apply(mode, residual) for mode in range(problem.n_sets)])
-    for block, pair in zip(*found, strict=True):
-        torch.testing.assert_close(block, pair, rtol=1e-6, atol=1e-8)
+    given = work.operator, problem.n_sets, work.state.kappa, work._strength
+    by_blocks, compiled = BlockPreconditioner(*given), CompiledPreconditioner(*given)
+    by_pairs = compiled.arrays[3]
+    assert (by_pairs.any() and not by_pairs.all()) == (some_by_pairs and not kind.get("cells", False))
+    residual = torch.randn(problem.geometry.n_pieces, d + 1, dtype=torch.float64)
+    for mode in range(problem.n_sets):
+        torch.testing.assert_close(by_blocks.apply(mode, residual), compiled.apply(mode, residual), rtol=1e-6, atol=1e-8)
 
 
-def test_few_pairs_of_many_features_are_preconditioned_by_pairs():
-    problem = to_problem(random_program(42, n=(60, 60), d=(250, 250), dc=True))
+def test_few_pairs_of_many_features_make_the_same_iterates():
+    problem = to_problem(random_program(42, n=(60, 60), d=(300, 300), dc=True))
     work = iterated(problem, CompiledPairs, 5)
-    assert isinstance(work._preconditioner, PairPreconditioner)
+    assert work._preconditioner.arrays[3].all()
     steps = iterated(problem, CompiledPairs, 5, by_steps=True)
     torch.testing.assert_close(work.state.pieces, steps.state.pieces, rtol=1e-8, atol=1e-8)
 
