@@ -235,20 +235,27 @@ def _pair_grams(starts, points, differences, weights, chosen, out, begin, end): 
 
 
 def _invert_in_place(matrix):  # pragma: no cover - compiled
-    """Gauss-Jordan elimination without pivoting, for positive definite matrices."""
-    size = len(matrix)
+    """Inverse of a positive definite matrix whose lower half is given, by sweeps of Gauss-Jordan on that half."""
+    size, one = UNSIGNED(len(matrix)), UNSIGNED(1)
+    row = np.empty(len(matrix), matrix.dtype)
     for p in range(size):
-        row = matrix[p]
+        for b in range(p):
+            row[b] = matrix[p, b]
+        for b in range(p, size):
+            row[b] = matrix[b, p]
         inverse = 1 / row[p]
-        row[p] = 1
-        for b in range(size):
-            row[b] *= inverse
         for a in range(size):
-            if a != p:
-                factor, line = matrix[a, p], matrix[a]
-                line[p] = 0
-                for b in range(size):
-                    line[b] -= factor * row[b]
+            factor = row[a] * inverse
+            for b in range(a + one):
+                matrix[a, b] -= factor * row[b]
+        for b in range(p):
+            matrix[p, b] = row[b] * inverse
+        for a in range(p + one, size):
+            matrix[a, p] = row[a] * inverse
+        matrix[p, p] = -inverse
+    for a in range(size):
+        for b in range(a + one):
+            matrix[a, b] = matrix[b, a] = -matrix[a, b]
 
 
 def _pair_matrix(block, kappa, own, matrix):  # pragma: no cover - compiled
@@ -262,7 +269,7 @@ def _pair_matrix(block, kappa, own, matrix):  # pragma: no cover - compiled
             total = 1 / own
             for feature in range(dimension):
                 total += block[e, feature] * block[f, feature]
-            matrix[e, f] = matrix[f, e] = total
+            matrix[e, f] = total
         matrix[e, e] += 1
 
 
@@ -284,7 +291,6 @@ def _invert_block(matrix, scale):  # pragma: no cover - compiled
     for p in range(size):
         for q in range(p):
             matrix[p, q] *= scale[p] * scale[q]
-            matrix[q, p] = matrix[p, q]
         matrix[p, p] = 1 + 10 * size * EPSILON[matrix.itemsize // 8]  # rounding
     invert_in_place(matrix)
     for p in range(size):
@@ -305,7 +311,7 @@ def _invert(
     most = most_pairs(starts, begin, end)
     block, nothing = np.empty((most, dimension), kind), np.zeros(dimension, kind)
     matrix, scale = np.empty((dimension + 1, dimension + 1), kind), np.empty(dimension + 1, kind)
-    work = np.empty(most, kind), np.empty(most, kind), np.empty((most, dimension), kind), np.empty(dimension, kind)
+    work, inverse = (np.empty(most, kind), np.empty(most, kind), np.empty(dimension, kind)), 1 / kappa
     unit = np.zeros((1, 1, dimension + 1), kind)
     unit[0, 0, 0] = 1
     for k in range(begin, end):
@@ -317,7 +323,7 @@ def _invert(
             pair_matrix(block, kappa, own[k], factor.reshape((width, width)))
             invert_in_place(factor.reshape((width, width)))
             if len(columns) > 0:
-                precondition_by_pairs(pairs, k, kappa, own[k], factor, unit[:, 0], columns[k : k + 1], work)
+                divide_by_pairs(*pairs, k, inverse, own[k], factor, unit[:, 0], columns[k : k + 1], work)
             continue
         matrix[:] = 0
         for feature in range(dimension):
@@ -333,34 +339,50 @@ def _invert(
             columns[k] = matrix[0]
 
 
-def _precondition_by_pairs(pairs, k, kappa, own, factor, given, out, work):  # pragma: no cover - compiled
-    """D^-1 r - D^-1 A' C A D^-1 r of one piece, for each mode (M, d + 1)."""
-    starts, points, differences = pairs
-    images, scaled, block, row = work
-    dimension, one, first = UNSIGNED(len(kappa)), UNSIGNED(1), UNSIGNED(0)
-    width = UNSIGNED(starts[k + 1] - starts[k])
-    row_differences(starts, points, differences, k, block)
-    for mode in range(UNSIGNED(len(given))):
-        value = given[mode, first] / own
+def _precondition_by_pairs(
+    starts, points, coordinates, k, inverse, own, factor, given, out, work
+):  # pragma: no cover - compiled
+    """D^-1 r - D^-1 A' C A D^-1 r of one piece, for each mode (M, d + 1), with `inverse` that of kappa.
+
+    As in `pass_many`, from the points themselves.
+    """
+    images, scaled, row = work
+    n_modes, dimension, one, zero = UNSIGNED(len(given)), UNSIGNED(len(inverse)), UNSIGNED(1), UNSIGNED(0)
+    first = UNSIGNED(starts[k])
+    width = UNSIGNED(starts[k + 1]) - first
+    for mode in range(n_modes):
+        base = given[mode, zero] / own
         for feature in range(dimension):
-            row[feature] = given[mode, feature + one] / kappa[feature]
+            row[feature] = given[mode, feature + one] * inverse[feature]
+        for feature in range(dimension):
+            base -= row[feature] * coordinates[k, feature]
         for e in range(width):
-            total = value
+            point, total = UNSIGNED(points[first + e]), base
             for feature in range(dimension):
-                total += row[feature] * block[e, feature]
+                total += row[feature] * coordinates[point, feature]
             images[e], scaled[e] = total, 0
         for e in range(width):
+            value, at = images[e], e * width
             for f in range(width):
-                scaled[f] += images[e] * factor[e * width + f]
-        for feature in range(dimension):
-            row[feature] = given[mode, feature + one]
+                scaled[f] += value * factor[at + f]
+        total = images.dtype.type(0)
         for e in range(width):
-            value -= scaled[e] / own
-            for feature in range(dimension):
-                row[feature] -= scaled[e] * block[e, feature]
-        out[mode, first] = value
+            total += scaled[e]
         for feature in range(dimension):
-            out[mode, feature + one] = row[feature] / kappa[feature]
+            row[feature] = given[mode, feature + one] + total * coordinates[k, feature]
+        for e in range(width):
+            point, value = UNSIGNED(points[first + e]), scaled[e]
+            for feature in range(dimension):
+                row[feature] -= value * coordinates[point, feature]
+        out[mode, zero] = (given[mode, zero] - total) / own
+        for feature in range(dimension):
+            out[mode, feature + one] = row[feature] * inverse[feature]
+
+
+def _divide_by_pairs(starts, points, differences, *given):  # pragma: no cover - compiled
+    """`precondition_by_pairs` where there are the points themselves: no piece goes by its pairs otherwise."""
+    if differences.ndim == 2:
+        precondition_by_pairs(starts, points, differences, *given)
 
 
 def _multiply(factors, at, residual, out, mode, k):  # pragma: no cover - compiled
@@ -395,13 +417,13 @@ def _precondition(first, pairs, preconditioner, kappa, residual, out, begin, end
     n_modes, _, size = residual.shape
     kind, last, one = residual.dtype, UNSIGNED(n_modes - 1), UNSIGNED(1)
     most = most_pairs(starts, begin, end)
-    work = np.empty(most, kind), np.empty(most, kind), np.empty((most, size - 1), kind), np.empty(size - 1, kind)
+    work, inverse = (np.empty(most, kind), np.empty(most, kind), np.empty(size - 1, kind)), 1 / kappa
     shared = len(factors) == 1
     for k in range(UNSIGNED(begin), UNSIGNED(end)):
         at = UNSIGNED(starts_of[k])
         if by_pairs[k]:
             factor = factors[0, at : starts_of[k + one]]
-            precondition_by_pairs(pairs, k, kappa, own[k], factor, residual[:, k], out[:, k], work)
+            divide_by_pairs(*pairs, k, inverse, own[k], factor, residual[:, k], out[:, k], work)
         elif shared and n_modes == 2:
             multiply_both(factors[0], at, residual, out, k)
         else:
@@ -528,6 +550,7 @@ add_outer = compiled(_add_outer)
 invert_block = compiled(_invert_block)
 invert = compiled(_invert)
 precondition_by_pairs = compiled(_precondition_by_pairs)
+divide_by_pairs = compiled(_divide_by_pairs)
 multiply = compiled(_multiply)
 multiply_both = compiled(_multiply_both)
 precondition = compiled(_precondition)

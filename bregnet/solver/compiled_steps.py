@@ -58,6 +58,22 @@ def _product(one, other, begin, end):  # pragma: no cover - compiled
     return total
 
 
+def _add_scaled(scale, given, mode, out, begin, end):  # pragma: no cover - compiled
+    """Add scaled rows of one mode."""
+    size = given.shape[2]
+    added, total = given[mode].ravel()[begin * size : end * size], out[mode].ravel()[begin * size : end * size]
+    for i in range(len(total)):
+        total[i] += scale * added[i]
+
+
+def _direction_after(scaled, ratio, mode, direction, begin, end):  # pragma: no cover - compiled
+    """The next direction of conjugate gradients of one mode."""
+    size = scaled.shape[2]
+    added, total = scaled[mode].ravel()[begin * size : end * size], direction[mode].ravel()[begin * size : end * size]
+    for i in range(len(total)):
+        total[i] = added[i] + ratio * total[i]
+
+
 def _clip_slopes(team, slopes, penalty, heights, clipped, begin, end):  # pragma: no cover - compiled
     """The prox of the penalty of all sets, by Newton's method of :func:`bregnet.solver.penalty.clip_heights`."""
     level, signs = penalty
@@ -124,7 +140,7 @@ def _mix(sets, scale, begin, end):  # pragma: no cover - compiled
 def _image(
     mode, pairs, members, strength, kappa, fitted, pieces, arriving, out, begin, end
 ):  # pragma: no cover - compiled
-    """This thread's part of the product of the matrix of block 1 with pieces, and of the quadratic form with them."""
+    """The part of a thread in the product of the matrix of block 1 with pieces, and in the quadratic form with them."""
     starts, points, differences = pairs
     number, of_threads = arriving
     none, zero = fitted[0, :0], pieces.dtype.type(0)
@@ -151,7 +167,7 @@ def _conjugate_gradients(
     """Some steps for one piece set, or for the sum and the difference of two; `residual` is overwritten."""
     least, most, reduction = limits
     direction, image, scaled, fitted, arriving = work
-    n_modes, _, size = residual.shape
+    n_modes = len(residual)
     going = np.ones(n_modes, np.bool_)
     energy, curvature = np.zeros(n_modes), np.zeros(n_modes)
     precondition(0, pairs, preconditioner, kappa, residual, direction, begin, end)
@@ -172,16 +188,12 @@ def _conjugate_gradients(
             if not going[mode]:
                 continue
             length = residual.dtype.type(energy[mode] / curvature[mode])
-            for k in range(begin, end):
-                for a in range(size):
-                    change[mode, k, a] += length * direction[mode, k, a]
+            add_scaled(length, direction, mode, change, begin, end)
             enough = energy[mode] * energy[mode] <= reduction * first[mode] * before[mode]
             going[mode] = step < most and not (step >= least and enough)
             if going[mode]:
                 add_from_points(arriving[mode], members, image[mode], begin, end)
-                for k in range(begin, end):
-                    for a in range(size):
-                        residual[mode, k, a] -= length * image[mode, k, a]
+                add_scaled(-length, image, mode, residual, begin, end)
         if not going.any():
             break
         first_going, end_going = (0 if going[0] else 1), (n_modes if going[n_modes - 1] else 1)
@@ -194,9 +206,7 @@ def _conjugate_gradients(
         for mode in range(n_modes):
             if going[mode]:
                 ratio = residual.dtype.type(energy[mode] / before[mode])
-                for k in range(begin, end):
-                    for a in range(size):
-                        direction[mode, k, a] = scaled[mode, k, a] + ratio * direction[mode, k, a]
+                direction_after(scaled, ratio, mode, direction, begin, end)
                 fitted_values(direction[mode], members, fitted[mode], begin, end)
         wait(team)
 
@@ -238,7 +248,7 @@ def _iterate_share(
     n_steps, begin, end
 ):  # pragma: no cover - compiled  # fmt: skip
     """What one thread does in some iterations; heights are its own copy."""
-    slacks, slopes, pieces = state
+    _, slopes, pieces = state
     clipped, residual, change, direction, image, scaled, fitted, arriving = work
     for_gradients = direction, image, scaled, fitted, arriving
     for _ in range(n_steps):
@@ -253,6 +263,8 @@ def _iterate_share(
 fitted_values = compiled(_fitted_values)
 add_from_points = compiled(_add_from_points)
 product = compiled(_product)
+add_scaled = compiled(_add_scaled)
+direction_after = compiled(_direction_after)
 clip_slopes = compiled(_clip_slopes)
 mix = compiled(_mix)
 residuals = compiled(_residuals)

@@ -35,7 +35,7 @@ class Scan(NamedTuple):
     """What a look at all pieces and all points has found."""
 
     largest: Tensor  # of all pieces at every point, (n,)
-    violated: Tensor  # keys k n + j of pairs, (m,), sorted, of all ranks
+    violated: Tensor  # keys k n + j of pairs, (m,), of all ranks, some of them twice
 
 
 def starting_keys(geometry: Geometry) -> Tensor:
@@ -200,7 +200,7 @@ class PairOperator(ABC):
         if ranks.size > 1:
             by_pieces = _joined(by_pieces, ranks)
         largest = fitted + excess[:, 0].double().clamp_min(0)
-        return Scan(largest, torch.unique(torch.cat([by_points, by_pieces])))
+        return Scan(largest, torch.cat([by_points, by_pieces]))
 
     def lifted(self, pieces: Tensor) -> Tensor:
         """Pieces as (slopes, intercept), (K, d + 1), float64."""
@@ -334,9 +334,7 @@ class CompiledPairs(PairOperator):
         given = self.layout, self.members, kappa, at_points, *arrays
         self._own.run(lambda _, *chunk: self._compiled.invert(*given, *chunk), self._chunks)
 
-    def divided(
-        self, mode: int, preconditioner: tuple[np.ndarray, ...], kappa: np.ndarray, residual: Tensor
-    ) -> Tensor:
+    def divided(self, mode: int, preconditioner: tuple[np.ndarray, ...], kappa: np.ndarray, residual: Tensor) -> Tensor:
         """The products of a preconditioner's matrices with rows (K, d + 1)."""
         out = torch.empty_like(residual)
         given = mode, self.layout, preconditioner, kappa, residual[None].numpy(), out[None].numpy()

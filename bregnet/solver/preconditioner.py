@@ -73,7 +73,7 @@ class CompiledPreconditioner:
         counts, size = operator.pairs_of_pieces(), operator.geometry.dimension + 1
         own_piece, n_pieces = operator.geometry.own_piece, len(counts)
         # an inverse is computed once and applied some 200 times; by pairs a product takes three times as long as in it
-        by_pairs = (3 * (2 * size + counts) * counts < size**2 * (1 + size / 200)) & own_piece
+        by_pairs = (3 * (2 * size + counts) * counts < size**2 * (1 + size / 200)) & operator.many_features
         starts = np.concatenate([[0], np.cumsum(np.where(by_pairs, counts, size) ** 2)])
         factors = np.empty((1 if own_piece else n_sets, starts[-1]), kind)
         own, columns = np.ones(n_pieces, kind), np.empty((n_pieces if own_piece and n_sets > 1 else 0, size), kind)
@@ -91,5 +91,6 @@ class CompiledPreconditioner:
 
 def preconditioner(operator: PairOperator, n_sets: int, kappa: Tensor, strength: Tensor) -> Any:
     """For the pairs of an operator, the weights of the slopes (d,) and of the data (n,)."""
-    here = isinstance(operator, CompiledPairs) and operator.ranks.size == 1
-    return (CompiledPreconditioner if here else BlockPreconditioner)(operator, n_sets, kappa, strength)
+    if isinstance(operator, CompiledPairs) and operator.ranks.size == 1:
+        return CompiledPreconditioner(operator, n_sets, kappa, strength)
+    return BlockPreconditioner(operator, n_sets, kappa, strength)

@@ -162,7 +162,9 @@ def test_both_preconditioners_are_inverses_of_the_same_blocks(kind, d, some_by_p
     assert (by_pairs.any() and not by_pairs.all()) == (some_by_pairs and not kind.get("cells", False))
     residual = torch.randn(problem.geometry.n_pieces, d + 1, dtype=torch.float64)
     for mode in range(problem.n_sets):
-        torch.testing.assert_close(by_blocks.apply(mode, residual), compiled.apply(mode, residual), rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(
+            by_blocks.apply(mode, residual), compiled.apply(mode, residual), rtol=1e-6, atol=1e-8
+        )
 
 
 def test_few_pairs_of_many_features_make_the_same_iterates():
