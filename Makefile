@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 COVERAGE := --cov=bregnet --cov-report=term:skip-covered
 
-.PHONY: setup demo docs test test-all lint type figures clean
+.PHONY: setup demo docs test test-all lint type figures dist-test clean
 
 setup: $(VENV)/.with-dev
 
@@ -38,5 +38,9 @@ figures: setup $(VENV)/.with-benchmarks
 	$(BIN)/python -m benchmarks.figures
 	$(BIN)/python -m benchmarks.render
 
+# wheel and sdist, and the first example of the README with the wheel, in an environment and a folder of its own
+dist-test: setup
+	$(BIN)/python -m tests.support.try_distribution
+
 clean:
-	rm -rf $(VENV) build docs/_build docs/api docs/gallery *.egg-info
+	rm -rf $(VENV) build dist docs/_build docs/api docs/gallery *.egg-info

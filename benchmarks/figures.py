@@ -58,6 +58,7 @@ JOBS: dict[str, list[Work]] = {
     "selection": [work("selection", SELECTION)],
     "defaults": [work("defaults", (*SELECTION, "bregnet/retrieval"))],
     "variants": [work("variants", (*LEARNING, "bregnet/retrieval"))],
+    "compared": [work("compared", (*SOLVER, "bregnet/learners"))],
     "heads": [work("heads", ("bregnet/nn", "bregnet/divergences"))],
 }
 PAPER = "paper"  # keeps its rows itself, fold by fold

@@ -244,6 +244,11 @@ FIGURES: dict[str, Figure] = {
     "defaults-divergences": Figure("defaults", "divergences", every(".3f")),
     "defaults-regression": Figure("defaults", "regression", every(".3f")),
     "heads": Figure("heads", "heads", partial(pivot, index=("set",), across="head", cell={"mAP": ".1f"})),
+    "compared-regression": _rows(
+        "compared",
+        "convex regression",
+        {"method": "", "n": "d", "d": "d", "x default": ".1f", "seconds": ".2f", "residual": ".2e", "test R^2": ".1f"},
+    ),
     **{f"paper-{number}": Figure(PAPER, str(number), of_paper(number)) for number in range(1, 6)},
     "paper-3-seconds": Figure(PAPER, "3", of_paper(3, 1)),
     "paper-4-seconds": Figure(PAPER, "4", of_paper(4, 1)),
