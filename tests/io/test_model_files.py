@@ -259,7 +259,7 @@ class TestHostileFiles:
     @pytest.mark.parametrize(
         ("name", "keys", "value"),
         [
-            ("PBDLCV", ("fitted", "best_index_"), 99),
+            ("PBDLCV", ("fitted", "best_index_"), 99_999),
             ("DCRegressorCV", ("fitted", "best_estimator_", "type"), "ConvexRegressor"),
             ("PBDL", ("fitted", "classes_", "text"), ["low", "high"]),
             ("PBDL", ("fitted", "classes_", "text"), ["low", "low"]),
