@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 COVERAGE := --cov=bregnet --cov-report=term:skip-covered
 
-.PHONY: setup demo docs test test-all lint type bench paper clean
+.PHONY: setup demo docs test test-all lint type figures dist-test clean
 
 setup: $(VENV)/.with-dev
 
@@ -33,18 +33,14 @@ test: lint type
 test-all: lint type
 	$(BIN)/pytest -n 2 -m '' $(COVERAGE)
 
-bench: setup
-	$(BIN)/python -m benchmarks.solver
-	$(BIN)/python -m benchmarks.metric_learning
-	$(BIN)/python -m benchmarks.search
-	$(BIN)/python -m benchmarks.clustering
-	$(BIN)/python -m benchmarks.selection
-	$(BIN)/python -m benchmarks.variants
-	$(BIN)/python -m benchmarks.scale
+# all measurements, for hours, and the pages from them; goes on where it was; BREGNET_DATA names the folder of the sets
+figures: setup $(VENV)/.with-benchmarks
+	$(BIN)/python -m benchmarks.figures
+	$(BIN)/python -m benchmarks.render
 
-# the paper's tables, for hours; BREGNET_DATA names the folder of its sets
-paper: setup $(VENV)/.with-benchmarks
-	$(BIN)/python -m benchmarks.paper
+# wheel and sdist, and the first example of the README with the wheel, in an environment and a folder of its own
+dist-test: setup
+	$(BIN)/python -m tests.support.try_distribution
 
 clean:
-	rm -rf $(VENV) build docs/_build docs/api docs/gallery *.egg-info
+	rm -rf $(VENV) build dist docs/_build docs/api docs/gallery *.egg-info

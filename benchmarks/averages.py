@@ -34,15 +34,6 @@ MEMBERS, FEWER_MEMBERS = 6, 4  # fits whose mean is scored in the search with pa
 # what the alpha of the first search is divided by in the second: many steps where fits are quick
 STEPS_DOWN = {"small part": (1, 3, 10, 30), "part": (1, 3), "more": (1,)}
 N_AVERAGED, N_OF_PARTS = 6, 12  # fits that predict: of all features, and of parts
-SETTINGS = {
-    "alphas": ALPHAS,
-    **SEARCH,
-    "sizes": (SMALL, FEW_ROWS, FEWER_FOLDS),
-    "pieces": (FEW_PIECES, MORE_PIECES),
-    "features": (LEAST_FEATURES, MANY_FEATURES, SHARE, SMALL_SHARE),
-    "members": (MEMBERS, FEWER_MEMBERS, N_AVERAGED, N_OF_PARTS),
-    "steps": STEPS_DOWN,
-}
 
 
 class Candidate(NamedTuple):

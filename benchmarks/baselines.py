@@ -41,16 +41,6 @@ FULL = Grids(5, 100, tuple(range(1, 11)), (0.05, 0.1, 0.5))
 QUICK = Grids(2, 100, (2, 6), (0.1,))
 
 
-def settings(method: str, quick: bool) -> dict[str, Any]:
-    """What a method's outcome depends on besides the data."""
-    grids = QUICK if quick else FULL
-    if method == "lasso":
-        return {"cv": N_FOLDS}
-    if method == "forest":
-        return {"cv": N_FOLDS, "n_features": grids.n_features, "n_trees": grids.n_trees, "seed": 0}
-    return {"cv": N_FOLDS, "depths": list(grids.depths), "rates": list(grids.rates)}
-
-
 def feature_counts(d: int, at_most: int) -> list[int]:
     """At most so many integers from d^0.25 to d^0.75, evenly spread."""
     low = math.ceil(d**0.25)

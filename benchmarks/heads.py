@@ -1,6 +1,6 @@
 """A Bregman divergence as the head of a network, beside the Euclidean distance and the cosine.
 
-    python -m benchmarks.heads
+    python -m benchmarks.heads [--quick] [--json FILE]
 
 Mean average precision on the held-out 40% of the rows, each a query against the others, in percent; means over SEEDS
 splits. "trained" puts a network of one hidden layer in front of the head and trains both by the triplet loss of
@@ -24,6 +24,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler, normalize
 from torch import nn
 
+from benchmarks.report import Table, write_json
 from bregnet import BregmanDivergence, divergence
 from bregnet.nn import BregmanDistance, LearnableMaxAffine
 from bregnet.retrieval.evaluation import retrieval_scores
@@ -79,18 +80,20 @@ def precision(head: str, X: np.ndarray, y: np.ndarray, *, network: bool, seed: i
 
 def main() -> None:
     """Print the table."""
-    argparse.ArgumentParser(description=__doc__.split("\n")[0]).parse_args()
-    settings = [(head, network, False) for network in (False, True) for head in HEADS]
-    settings += [(head, True, True) for head in HEADS]
-    print("set".ljust(20) + "".join(f"{name:>10}" for _ in range(3) for name in HEADS))
-    print(" " * 20 + "".join(f"{each:>30}" for each in ("given", "trained", "trained, batch-hard miner")))
-    for name, load in SETS.items():
-        X, y = load(return_X_y=True)
-        found = [
-            100 * np.mean([precision(head, X, y, network=network, seed=seed, hard=hard) for seed in SEEDS])
-            for head, network, hard in settings
-        ]
-        print(name.ljust(20) + "".join(f"{each:10.1f}" for each in found), flush=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="wine, one split")
+    parser.add_argument("--json", metavar="FILE", help="also write the rows to FILE")
+    options = parser.parse_args()
+    table = Table("heads of networks", {"set": "18", "head": "34", "mAP": ".1f"})
+    settings = {"given": (False, False), "trained": (True, False), "trained, batch-hard miner": (True, True)}
+    for name in ["wine"] if options.quick else SETS:
+        X, y = SETS[name](return_X_y=True)
+        for setting, (network, hard) in settings.items():
+            for head in HEADS:
+                seeds = SEEDS[:1] if options.quick else SEEDS
+                found = [precision(head, X, y, network=network, seed=seed, hard=hard) for seed in seeds]
+                table.add(set=name, head=f"{head}, {setting}", mAP=100 * float(np.mean(found)))
+    write_json(options.json, [table])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from sklearn.metrics import r2_score
@@ -23,7 +22,6 @@ CLASSIFIERS: dict[str, Callable[[Inner, bool], BregmanKNeighborsClassifier]] = {
     "BregmanNCA": lambda inner, quick: BregmanKNeighborsClassifier(BregmanNCA(random_state=0), 50, weights="softmax"),
 }
 CHOSEN = ("alpha", "temperature", "companion", "companion_weight", "n_neighbors", "n_iter")  # if the learner has them
-SETTINGS: dict[str, Any] = {"regression": averages.SETTINGS, **{name: {"defaults": 2} for name in CLASSIFIERS}}
 
 
 def regression(fold: Fold, inner: Inner, quick: bool, *, own_split: bool = False) -> Outcome:

@@ -1,11 +1,11 @@
 """The five tables of the paper side by side with ours on this machine.
 
     BREGNET_DATA=folder python -m benchmarks.paper [--table 1,3] [--sets a,b] [--methods ours,lasso] [--quick]
-        [--jobs N] [--rows FILE] [--fresh] [--no-run] [--json FILE] [--markdown FILE] [--keep FILE]
+        [--jobs N] [--folder DIR] [--fresh] [--no-run]
 
-Every finished fold of every method is kept in the file of rows at once, and a run goes on where the last one was
-interrupted. A row is computed anew when the settings of its method have changed. The rows behind the page in the
-repository are in RESULTS.jsonl beside it: `--rows benchmarks/RESULTS.jsonl --no-run` shows them.
+Every finished fold of every method is kept at once in `paper.jsonl` in the folder of results, and a run goes on where
+the last one was interrupted. A row is computed anew when the code that it measures has changed. `--no-run` shows what
+is stored, and `python -m benchmarks.render` writes it to RESULTS.md.
 """
 
 from __future__ import annotations
@@ -25,14 +25,11 @@ import torch
 from tqdm.auto import tqdm
 
 from benchmarks.baselines import HAS_XGBOOST, INSTALL_XGBOOST
-from benchmarks.markdown import page
 from benchmarks.paper_tables import Sheet, sheets
-from benchmarks.paper_units import FIGURES, METHODS, chosen_rows, compute, require_data, row_units, set_names
-from benchmarks.report import Table, machine, write_json
-from benchmarks.rows import Outcome, Store, Unit
+from benchmarks.paper_units import FIGURES, METHODS, chosen_rows, compute, measured, require_data, row_units, set_names
+from benchmarks.report import Table, machine
+from benchmarks.rows import QUICK_RESULTS, RESULTS, Outcome, Store, Unit
 
-HERE = Path(__file__).parent
-ROWS, PAGE, KEPT = HERE / "paper-rows.jsonl", HERE / "RESULTS.md", HERE / "RESULTS.jsonl"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -54,18 +51,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--methods", metavar="A,B", default=",".join(METHODS), help="only these columns")
     parser.add_argument("--quick", action="store_true", help="minutes: few sets, first fold, small grids")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, of one thread each if several")
-    parser.add_argument("--rows", type=Path, default=ROWS, metavar="FILE", help="where finished rows are kept")
-    parser.add_argument(
-        "--fresh", action="store_true", help="forget what is stored of the chosen tables, sets and methods"
-    )
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="where finished rows are kept")
+    parser.add_argument("--fresh", action="store_true", help="compute what is stored, too")
     parser.add_argument("--no-run", action="store_true", help="compute nothing, only show what is stored")
-    parser.add_argument("--json", metavar="FILE", help="also write the tables to FILE")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the results page to FILE")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="also write the rows behind the page to FILE")
     options = parser.parse_args(arguments)
-    everything = options.table is None and options.sets is None and not options.quick
-    if everything:
-        options.markdown, options.keep = options.markdown or PAGE, options.keep or KEPT
+    options.folder = options.folder or (QUICK_RESULTS if options.quick else RESULTS)
     options.table = _tables(parser, options.table)
     options.methods = _names(parser, "--methods", options.methods, METHODS)
     if options.sets is not None:
@@ -138,9 +128,9 @@ def _one_thread_each() -> Iterator[None]:
         os.environ.update(before)
 
 
-def run(units: Sequence[Unit], store: Store, quick: bool, jobs: int) -> list[Finished]:
-    """Compute what is not stored yet and store it; returns what failed."""
-    left = [unit for unit in units if unit not in store]
+def run(units: Sequence[Unit], store: Store, quick: bool, jobs: int, fresh: bool) -> list[Finished]:
+    """Compute what is not stored for the present code, or everything, and store it; returns what failed."""
+    left = [unit for unit in units if fresh or not store.is_current(unit._asdict(), measured(unit))]
     require_data(left)
     done = len(units) - len(left)
     print(f"{len(units)} units of work, {done} of them stored already", flush=True)
@@ -152,7 +142,8 @@ def run(units: Sequence[Unit], store: Store, quick: bool, jobs: int) -> list[Fin
             if finished.outcome is None:
                 failed.append(finished)
             else:
-                store.add(finished.unit, finished.outcome, threads=finished.threads)
+                row = finished.outcome._asdict() | {"threads": finished.threads}
+                store.add(finished.unit._asdict(), [row], measured(finished.unit))
             bar.update()
             if not terminal:
                 print(f"[{done}/{len(units)}] {_line(finished)}", flush=True)
@@ -172,57 +163,30 @@ def _line(finished: Finished) -> str:
     return f"{finished.unit}: " + ", ".join(parts)
 
 
-def printed(sheet: Sheet) -> Table:
+def show(sheet: Sheet) -> None:
     table = Table(sheet.title, sheet.columns)
     for row in sheet.rows:
         table.add(**row)
     if sheet.counts:
         print("; ".join(sheet.counts), flush=True)
-    return table
-
-
-def remarks(options: argparse.Namespace, store: Store, units: Sequence[Unit]) -> list[str]:
-    """What a reader should know about this run."""
-    rows = [row for row in map(store.get, units) if row is not None]
-    notes = [f"{len(rows)} of {len(units)} units of work are finished"]
-    if rows:
-        threads = sorted({row["threads"] for row in rows})
-        first, last = (pick(row["finished"][:10] for row in rows) for pick in (min, max))
-        notes.append(f"Computed from {first} to {last}, on {' or '.join(map(str, threads))} thread(s) a fit")
-    if options.quick:
-        notes.append("QUICK: few sets, the first fold only, small grids and few iterations; not to be cited")
-    if not HAS_XGBOOST:
-        notes.append(INSTALL_XGBOOST)
-    return notes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    store = Store(options.rows)
-    if store.n_torn:
-        print(f"{store.n_torn} unfinished line(s) in {options.rows} passed over")
+    store = Store("paper", options.folder)
     units = chosen_units(options)
     failed: list[Finished] = []
     if not options.no_run:
         print(machine())
-        if options.fresh:
-            store.forget(units)
-        failed = run(units, store, options.quick, options.jobs)
-    shown: list[Sheet] = []
+        failed = run(units, store, options.quick, options.jobs, options.fresh)
     for table in options.table:
         rows = chosen_rows(table, options.quick, options.sets)
-        shown += sheets(store, table, rows, options.quick) if rows else []
-    tables = [printed(sheet) for sheet in shown]
-    notes = remarks(options, store, units)
-    print("\n" + "\n".join(notes))
-    write_json(options.json, tables)
-    if options.markdown is not None:
-        command = "python -m benchmarks.paper" + (" --quick" if options.quick else "")
-        options.markdown.write_text(page(shown, command=command, about=notes))
-        print(f"written to {options.markdown}")
-    if options.keep is not None:
-        store.write(options.keep, units)
-        print(f"{options.keep} has the rows")
+        for sheet in sheets(store, table, rows, options.quick) if rows else []:
+            show(sheet)
+    known = [store.get(unit._asdict()) for unit in units]
+    print(f"\n{len(known) - known.count(None)} of {len(units)} units of work are finished")
+    if not HAS_XGBOOST:
+        print(INSTALL_XGBOOST)
     for finished in failed:
         print(f"\n{finished.unit} failed:\n{finished.error}", file=sys.stderr)
     return 1 if failed else 0

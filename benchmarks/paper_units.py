@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from benchmarks import baselines, ours, paper_timing
 from benchmarks.data import inner_folds
@@ -54,26 +54,25 @@ def own_methods(table: int) -> tuple[str, ...]:
     return tuple(ours.CLASSIFIERS) if table == 4 else ("ours",)
 
 
-def settings(table: int, method: str, quick: bool) -> dict[str, Any]:
-    """What an outcome of table 3 or 4 depends on besides the data."""
-    if method not in own_methods(table):
-        return baselines.settings(method, quick)
-    own = ours.SETTINGS.get("regression" if method == "ours" else method, ours.SETTINGS)
-    return {**own, "quick": True} if quick else dict(own)
+def measured(unit: Unit) -> tuple[str, ...]:
+    """The code that an outcome depends on, for `benchmarks.rows.code_hash`."""
+    if unit.table in (1, 2, 5):
+        return ("bregnet/solver", "bregnet/learners/regressors.py", "benchmarks/paper_timing.py")
+    if unit.method not in own_methods(unit.table):
+        return ("benchmarks/baselines.py",)
+    own = ("bregnet/solver", "bregnet/learners", "bregnet/selection", "benchmarks/ours.py")
+    more = ("benchmarks/averages.py",) if unit.table == 3 else ("bregnet/divergences", "bregnet/retrieval")
+    return own + more
 
 
 def fold_units(table: int, row: FoldRow, method: str, quick: bool) -> list[Unit]:
     """A cell of table 3 or 4: one unit a fold."""
-    chosen = settings(table, method, quick)
-    if table == 3:
-        chosen["rows"] = "own split" if row.n_folds == 1 else "permuted"
-    return [Unit(table, row.key, row.target, fold, method, chosen) for fold in range(1 if quick else row.n_folds)]
+    return [Unit(table, row.key, row.target, fold, method) for fold in range(1 if quick else row.n_folds)]
 
 
-def timing_unit(table: int, row: TimingRow, stop: str, quick: bool) -> Unit:
+def timing_unit(table: int, row: TimingRow, stop: str) -> Unit:
     """A cell of table 1, 2 or 5."""
-    chosen = {**paper_timing.SETTINGS, "stop": stop, "max_iter": QUICK_ITERATIONS if quick else MOST_ITERATIONS}
-    return Unit(table, row.key, 1, 0, "ours", chosen)
+    return Unit(table, row.key, 1, 0, "ours", stop)
 
 
 def row_units(table: int, row: Row, methods: Sequence[str], quick: bool) -> list[Unit]:
@@ -81,7 +80,7 @@ def row_units(table: int, row: Row, methods: Sequence[str], quick: bool) -> list
     own = [method for method in table_methods(table) if method in methods]
     if isinstance(row, Regression | Classification):
         return [unit for method in own for unit in fold_units(table, row, method, quick)]
-    return [timing_unit(table, row, stop, quick) for _ in own for stop in paper_timing.STOPS]
+    return [timing_unit(table, row, stop) for _ in own for stop in paper_timing.STOPS]
 
 
 @lru_cache(maxsize=2)
@@ -95,21 +94,26 @@ def require_data(units: Sequence[Unit]) -> None:
         paper_folds(name)
 
 
+def _has_own_split(unit: Unit) -> bool:
+    return any(row.n_folds == 1 for row in TABLE_3 if (row.key, row.target) == (unit.set, unit.target))
+
+
 def compute(unit: Unit, quick: bool) -> Outcome:
     """Do the work of a unit."""
+    max_iter = QUICK_ITERATIONS if quick else MOST_ITERATIONS
     if unit.table in (1, 2):
         dc = unit.table == 2
         fold = paper_timing.synthetic_fold(int(unit.set.removeprefix("d")), dc)
-        return paper_timing.timed_fit(fold, dc=dc, stop=unit.settings["stop"], max_iter=unit.settings["max_iter"])
+        return paper_timing.timed_fit(fold, dc=dc, stop=str(unit.stop), max_iter=max_iter)
     fold = _folds(unit.set, unit.target)[unit.fold]
     if unit.table == 5:
-        return paper_timing.timed_fit(fold, dc=True, stop=unit.settings["stop"], max_iter=unit.settings["max_iter"])
+        return paper_timing.timed_fit(fold, dc=True, stop=str(unit.stop), max_iter=max_iter)
     classify = unit.table == 4
     inner = inner_folds(fold.y, classify=classify)
     if unit.method in ours.CLASSIFIERS:
         return ours.classification(unit.method, fold, inner, quick)
     if unit.method == "ours":
-        return ours.regression(fold, inner, quick, own_split=unit.settings["rows"] == "own split")
+        return ours.regression(fold, inner, quick, own_split=_has_own_split(unit))
     if unit.method == "lasso":
         return baselines.lasso(fold, inner, quick)
     return getattr(baselines, unit.method)(fold, inner, quick, classify=classify)

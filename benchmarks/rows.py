@@ -1,13 +1,29 @@
-"""The store of finished rows: one line of JSON each, appended as soon as a unit of work is done."""
+"""The store of results: files of one line of JSON for each finished piece of work, and which of them are of other code.
+
+A line has the job, the parameters that tell its pieces of work apart, the rows that came out, and where they come from:
+the commit, a hash of the code that was measured, the date, the versions of packages and the machine.
+"""
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import json
 import os
+import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+from benchmarks.report import machine, versions
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+QUICK_RESULTS = ROOT / "build" / "quick-results"  # small cases that no page shows
+
+Row: TypeAlias = dict[str, Any]
 
 
 class Outcome(NamedTuple):
@@ -35,87 +51,111 @@ class Outcome(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """The smallest piece of work: one method on one fold. `settings` are all that the outcome depends on besides."""
+    """The smallest piece of work for the paper's tables: one method on one fold; `stop` is how a timed fit ends."""
 
     table: int
     set: str
     target: int
     fold: int
     method: str
-    settings: dict[str, Any]
-
-    @property
-    def key(self) -> str:
-        """The same text for the same work."""
-        return json.dumps(self, sort_keys=True)
+    stop: str | None = None
 
     def __str__(self) -> str:
         target = f"-{self.target}" if self.target > 1 else ""
-        stop = f" ({self.settings['stop']})" if "stop" in self.settings else ""
+        stop = f" ({self.stop})" if self.stop else ""
         return f"table {self.table} {self.set}{target} fold {self.fold + 1} {self.method}{stop}"
 
 
-class Store:
-    """Finished rows in a file that several processes may append to.
+@cache
+def code_hash(*measured: str) -> str:
+    """Of the statements in some folders and modules, by paths from the root, without comments and docstrings."""
+    digest = hashlib.sha256()
+    for path in measured:
+        place = ROOT / path
+        files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+        for file in files:
+            digest.update(f"{file.relative_to(ROOT)}\n{_statements(file)}\n".encode())
+    return digest.hexdigest()[:16]
 
-    A line that a killed process left unfinished is passed over, and the next row begins on a line of its own.
+
+@cache
+def _statements(file: Path) -> str:
+    tree = ast.parse(file.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
+            node.body[:1] = []
+    return ast.unparse(tree)
+
+
+def commit(measured: Iterable[str]) -> str | None:
+    """Of the checkout; with a plus sign where what is measured differs from it, None outside of a checkout."""
+    head = _git("rev-parse", "--short=10", "HEAD")
+    return head and head + ("+" if _git("status", "--porcelain", "--", *measured) else "")
+
+
+def _git(*arguments: str) -> str | None:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+class Store:
+    """The results of one job, by the parameters of its pieces of work.
+
+    The file is replaced whole whenever something is added: it never has half a line, and no two for the same work.
 
     Parameters
     ----------
-    path : Path
+    job : str
+    folder : Path
+        Of the files `JOB.jsonl`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._rows: dict[str, dict[str, Any]] = {}
-        self.n_torn = 0
-        for line in path.read_bytes().splitlines() if path.exists() else []:
-            self._take_in(line)
+    def __init__(self, job: str, folder: Path = RESULTS) -> None:
+        self.job, self._path = job, folder / f"{job}.jsonl"
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        self._records: dict[str, Row] = {}
+        for record in map(json.loads, lines):
+            self._records[_key(record["parameters"])] = record
 
-    def _take_in(self, line: bytes) -> None:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            self.n_torn += bool(line.strip())
-            return
-        if "forget" in row:
-            for unit in row["forget"]:
-                self._rows.pop(Unit(**unit).key, None)
-        else:
-            self._rows[Unit(**row["unit"]).key] = row
-
-    def _append(self, row: dict[str, Any]) -> None:
-        """One write of a whole line, which the system does not mix with another process's."""
-        line = json.dumps(row, default=lambda value: value.tolist()).encode()  # numpy's numbers and arrays
-        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            size = os.fstat(descriptor).st_size
-            torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            os.write(descriptor, (b"\n" if torn else b"") + line + b"\n")
-        finally:
-            os.close(descriptor)
-        self._take_in(line)
-
-    def add(self, unit: Unit, outcome: Outcome, **about: Any) -> None:
-        """Keep an outcome, with what else is known about how it came to be."""
-        row = {"unit": unit._asdict(), **outcome._asdict(), **about, "finished": time.strftime("%Y-%m-%d %H:%M:%S")}
-        self._append(row)
-
-    def forget(self, units: Iterable[Unit]) -> None:
-        """Drop the rows of `units`. The file only grows: the line that says so holds for the rows before it."""
-        self._append({"forget": [unit._asdict() for unit in units]})
-
-    def write(self, path: Path, units: Iterable[Unit]) -> None:
-        """The rows of `units` that are finished, in a file of their own that can be a store again."""
-        rows = [row for row in map(self.get, units) if row is not None]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def get(self, unit: Unit) -> dict[str, Any] | None:
-        """The row of a unit, or None where it is not finished."""
-        return self._rows.get(unit.key)
-
-    def __contains__(self, unit: Unit) -> bool:
-        return unit.key in self._rows
+    def __iter__(self) -> Any:
+        return iter(self._records.values())
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._records)
+
+    def get(self, parameters: Row) -> Row | None:
+        """What is known of a piece of work."""
+        return self._records.get(_key(parameters))
+
+    def is_current(self, parameters: Row, measured: Sequence[str]) -> bool:
+        """Whether there is a result, and of the code as it is."""
+        found = self.get(parameters)
+        return found is not None and found["code"] == code_hash(*measured)
+
+    def add(self, parameters: Row, rows: list[Row], measured: Sequence[str], **about: Any) -> None:
+        """Keep the rows of a piece of work, in place of earlier ones; `about` may say what else they were made with."""
+        record = {
+            "job": self.job,
+            "parameters": parameters,
+            "commit": commit(measured),
+            "code": code_hash(*measured),
+            "date": time.strftime("%Y-%m-%d"),
+            "versions": versions(),
+            "machine": machine(),
+            **about,
+            "rows": rows,
+        }
+        self._records = Store(self.job, self._path.parent)._records | {_key(parameters): record}  # another run's, too
+        self.write()
+
+    def write(self) -> None:
+        """Replace the file."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        lines = (json.dumps(record, default=lambda value: value.tolist()) + "\n" for record in self)
+        unfinished = self._path.with_suffix(f".{os.getpid()}")
+        unfinished.write_text("".join(lines))
+        unfinished.replace(self._path)
+
+
+def _key(parameters: Row) -> str:
+    return json.dumps(parameters, sort_keys=True)

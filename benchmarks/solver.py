@@ -74,8 +74,8 @@ def signs_of(dc: bool) -> tuple[int, ...]:
 @cache
 def compile_first() -> None:
     """So that no timed fit waits for the compiler."""
-    for dc, tol in product((False, True), (1e-2, 1e-4)):
-        problem, options = make_problem(*synthetic(300, 3, dc), 0.1, dc), Options(tol=tol, max_iter=300)
+    for d, dc, tol in product((3, 16), (False, True), (1e-2, 1e-4)):  # many features have kernels of their own
+        problem, options = make_problem(*synthetic(300, d, dc), 0.1, dc), Options(tol=tol, max_iter=300)
         solve(problem, options)
         WorkingPairs(problem, options).step()  # what a small fit runs without a return to Python
 

@@ -1,11 +1,8 @@
-"""The command that sets the paper's tables beside ours: its store, its rule, its baselines and its page."""
+"""The command that sets the paper's tables beside ours: its rule, its baselines and its tables."""
 
-import json
 import math
 import os
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,21 +11,13 @@ from sklearn.linear_model import LassoCV
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.neighbors import NearestCentroid
 
-from benchmarks import baselines, markdown, ours, paper, paper_timing, paper_units
+from benchmarks import baselines, ours, paper, paper_tables, paper_timing, paper_units
 from benchmarks.data import inner_folds
-from benchmarks.markdown import page, table_lines
 from benchmarks.paper_figures import TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5
-from benchmarks.paper_tables import Sheet, sheets
-from benchmarks.rows import Outcome, Store, Unit
+from benchmarks.paper_tables import Sheet, behind_lines, outcome, sheet_lines, sheets
+from benchmarks.rows import Outcome, Store
 from bregnet import ConvexRegressor, DCRegressor
 from bregnet.datasets import PAPER_SETS, Fold
-
-ROOT = Path(__file__).parents[2]
-OUTCOME = Outcome(0.9, 0.5, 2.0, 0.01, {"alpha": 0.01})
-
-
-def unit(fold=0, table=3, name="concrete", method="ours", **settings):
-    return Unit(table, name, 1, fold, method, settings)
 
 
 def fold_of(n=60, d=3, seed=0):
@@ -37,90 +26,6 @@ def fold_of(n=60, d=3, seed=0):
     y = np.abs(X[:, 0]) + 0.1 * rng.standard_normal(n)
     half = n // 2
     return Fold(X[:half], y[:half], X[half:], y[half:])
-
-
-# the store
-
-
-def test_rows_are_found_again_by_another_process(tmp_path):
-    Store(tmp_path / "rows").add(unit(alpha=0.1), OUTCOME, threads=1)
-    again = Store(tmp_path / "rows")
-    row = again.get(unit(alpha=0.1))
-    assert (row["score"], row["seconds_all"], row["gap"], row["extra"]) == (0.9, 2.0, 0.01, {"alpha": 0.01})
-    assert row["threads"] == 1
-    assert unit(fold=1, alpha=0.1) not in again
-    assert unit(alpha=0.2) not in again
-
-
-def test_settings_are_the_same_in_any_order_and_as_lists_or_tuples(tmp_path):
-    store = Store(tmp_path / "rows")
-    store.add(unit(depths=(1, 2), cv=5), OUTCOME)
-    assert unit(cv=5, depths=[1, 2]) in Store(tmp_path / "rows")
-
-
-def test_a_line_torn_anywhere_costs_that_row_only(tmp_path):
-    path = tmp_path / "rows"
-    store = Store(path)
-    store.add(unit(0), OUTCOME)
-    whole = path.read_bytes()
-    store.add(unit(1), OUTCOME)
-    line = path.read_bytes()[len(whole) :]
-    for kept in range(1, len(line) - 1):
-        path.write_bytes(whole + line[:kept])
-        torn = Store(path)
-        assert (len(torn), torn.n_torn) == (1, 1)
-        torn.add(unit(2), OUTCOME)
-        again = Store(path)
-        assert unit(0) in again
-        assert unit(1) not in again
-        assert unit(2) in again
-
-
-def test_only_the_line_end_missing_costs_nothing(tmp_path):
-    path = tmp_path / "rows"
-    Store(path).add(unit(0), OUTCOME)
-    path.write_bytes(path.read_bytes().rstrip(b"\n"))
-    Store(path).add(unit(1), OUTCOME)
-    assert len(Store(path)) == 2
-
-
-def test_forgetting_drops_what_is_named_and_lasts(tmp_path):
-    store = Store(tmp_path / "rows")
-    kept = [unit(method="forest"), unit(table=4), unit(name="airfoil"), unit(0, quick=True)]
-    for each in (unit(0), unit(1), *kept):
-        store.add(each, OUTCOME)
-    store.forget([unit(0), unit(1), unit(2)])
-    for version in (store, Store(tmp_path / "rows")):
-        assert len(version) == len(kept)
-        assert all(each in version for each in kept)
-    store.add(unit(0), OUTCOME)
-    assert unit(0) in Store(tmp_path / "rows")
-
-
-def test_numbers_of_numpy_are_kept_as_plain_ones(tmp_path):
-    extra = {"depth": np.int64(3), "rates": np.array([0.1, 0.5])}
-    Store(tmp_path / "rows").add(unit(), Outcome(np.float32(0.5), 1.0, 1.0, None, extra))
-    row = Store(tmp_path / "rows").get(unit())
-    assert (row["score"], row["extra"]) == (0.5, {"depth": 3, "rates": [0.1, 0.5]})
-
-
-def test_processes_append_at_once(tmp_path):
-    code = """
-import sys
-from pathlib import Path
-from benchmarks.rows import Outcome, Store, Unit
-store = Store(Path(sys.argv[1]))
-for fold in range(200):
-    store.add(Unit(3, "concrete", 1, fold, sys.argv[2], {}), Outcome(0.5, 1.0, 1.0, None, {"padding": "x" * 3000}))
-"""
-    path = tmp_path / "rows"
-    writers = [
-        subprocess.Popen([sys.executable, "-c", code, str(path), name], cwd=ROOT)
-        for name in ("lasso", "forest", "ours")
-    ]
-    assert [writer.wait() for writer in writers] == [0, 0, 0]
-    store = Store(path)
-    assert (len(store), store.n_torn) == (600, 0)
 
 
 # the paper's figures
@@ -224,10 +129,8 @@ def test_features_of_the_forest_lie_in_the_papers_interval(d):
 
 
 def test_grid_of_xgboost_is_the_papers():
-    chosen = baselines.settings("xgboost", quick=False)
-    assert len(chosen["depths"]) * len(chosen["rates"]) == 30
-    assert (min(chosen["depths"]), max(chosen["depths"])) == (1, 10)
-    assert chosen["rates"] == [0.05, 0.1, 0.5]
+    assert baselines.FULL.depths == tuple(range(1, 11))
+    assert baselines.FULL.rates == (0.05, 0.1, 0.5)
 
 
 def test_lasso_is_scikit_learns():
@@ -292,19 +195,23 @@ def test_inner_folds_suit_the_task(y, classify, kind, shuffled):
 def test_best_is_bold_ties_as_printed_included_and_what_is_missing_is_a_dash():
     rows = [{"set": "a", "x": 1.04, "y": 0.96, "z": 0.5}, {"set": "b", "x": -2.0, "z": -3.0}, {"set": "c"}]
     sheet = Sheet("t", {"set": "3", "x": ".1f", "y": ".1f", "z": ".1f"}, rows, ("x", "y"), max, ("x best: 1 of 1",))
-    lines = table_lines(sheet)
+    lines = sheet_lines(sheet)
     assert lines[2:5] == ["| a | **1.0** | **1.0** | 0.5 |", "| b | **-2.0** | - | -3.0 |", "| c | - | - | - |"]
     assert "x best: 1 of 1." in lines
     smallest = Sheet("t", sheet.columns, [{"x": 3.0, "y": 2.0, "z": 1.0}], ("x", "y"), min)
-    assert table_lines(smallest)[2] == "| - | 3.0 | **2.0** | 1.0 |"
+    assert sheet_lines(smallest)[2] == "| - | 3.0 | **2.0** | 1.0 |"
+
+
+def keep(store, unit, outcome):
+    store.add(unit._asdict(), [outcome._asdict()], paper_units.measured(unit))
 
 
 def concrete_store(path, methods):
     """A store with all folds of concrete finished, at the given score by method."""
-    store, (row,) = Store(path), paper_units.chosen_rows(3, False, ["concrete"])
+    store, (row,) = Store("paper", path), paper_units.chosen_rows(3, False, ["concrete"])
     for method, score in methods.items():
         for index, each in enumerate(paper_units.row_units(3, row, [method], False)):
-            store.add(each, Outcome(score + 0.01 * (index - 2), 1.0, 10.0, 0.02, {"alpha": 10.0**-index}))
+            keep(store, each, Outcome(score + 0.01 * (index - 2), 1.0, 10.0, 0.02, {"alpha": 10.0**-index}))
     return store, [row]
 
 
@@ -317,21 +224,21 @@ def test_a_cell_is_the_mean_over_all_folds_or_a_dash(tmp_path):
     assert "lasso" not in cells
     assert scores.counts == ("ours at least paper dc: 1 of 1", "ours above both forest and xgboost here: 1 of 1")
     assert (seconds.rows[0]["ours: fit"], seconds.rows[0]["ours: all"]) == pytest.approx((1.0, 50.0))
-    lines = (tmp_path / "rows").read_bytes().splitlines(keepends=True)
-    (tmp_path / "rows").write_bytes(b"".join(lines[1:]))  # one fold of ours is not finished
-    incomplete = sheets(Store(tmp_path / "rows"), 3, rows, False)[0]
+    file = tmp_path / "rows" / "paper.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[1:]))  # one fold of ours is not finished
+    incomplete = sheets(Store("paper", tmp_path / "rows"), 3, rows, False)[0]
     assert "ours" not in incomplete.rows[0]
     assert incomplete.counts[0] == "ours at least paper dc: 0 of 0"
 
 
 def test_a_fit_that_ran_out_of_iterations_is_told_and_never_counts_as_faster(tmp_path):
-    store, (row,) = Store(tmp_path / "rows"), paper_units.chosen_rows(5, False, ["concrete"])
+    store, (row,) = Store("paper", tmp_path), paper_units.chosen_rows(5, False, ["concrete"])
     for stop, seconds, reached in (("rule", 1.0, False), ("gap", 2.0, True)):
         extra = {"iterations": 10, "objective": 0.5, "reached": reached, "n": 824}
-        store.add(paper_units.timing_unit(5, row, stop, False), Outcome(0.9, seconds, seconds, 0.02, extra))
+        keep(store, paper_units.timing_unit(5, row, stop), Outcome(0.9, seconds, seconds, 0.02, extra))
     (sheet,) = sheets(store, 5, [row], False)
     line = "| Concrete Compressive Strength | 1030 | 8 | 824 | 3.28 | > 1.00 | 10 | 0.50000 | 2.00% | **2.00** | 10 |"
-    assert table_lines(sheet)[2].startswith(line)
+    assert sheet_lines(sheet)[2].startswith(line)
     by_rule, to_gap = sheet.counts
     assert by_rule.endswith("0 of 1")
     assert to_gap.endswith("1 of 1")
@@ -346,33 +253,18 @@ def test_counts_compare_figures_as_printed(tmp_path):
     assert counts == ("ours at least paper dc: 1 of 1", "ours above both forest and xgboost here: 0 of 1")
 
 
-def test_page_of_an_empty_store_has_the_papers_figures_and_dashes_only(tmp_path):
-    store = Store(tmp_path / "rows")
+def test_an_empty_store_has_the_papers_figures_and_dashes_only(tmp_path):
+    store = Store("paper", tmp_path)
     shown = [s for t in range(1, 6) for s in sheets(store, t, paper_units.chosen_rows(t, False), False)]
-    text = page(shown, command="command", about=["nothing is finished"])
-    for table in range(1, 6):
-        assert f"## Table {table}: " in text
+    text = "\n".join(line for sheet in shown for line in sheet_lines(sheet))
     airfoil = next(line for line in text.splitlines() if line.startswith("| Airfoil") and "95.2" in line)
     assert airfoil == "| Airfoil Self-Noise | 1503 | 5 | **95.2** | 51.1 | 93.3 | 95.0 |" + " - |" * 7
     assert "| 1000 | 32 | - | 823.20 | **4.42** |" + " - |" * 8 in text
     assert text.count("0 of 0") == 2 * 3 + 2 + 2 * (3 + 2)  # two methods in table 4
-    assert "- nothing is finished" in text
-    assert "scikit-learn" in text
-
-
-def test_kept_rows_are_a_store_again(tmp_path):
-    store, units = Store(tmp_path / "rows"), [unit(fold) for fold in range(3)]
-    for each in units[:2]:
-        store.add(each, OUTCOME, threads=1)
-    store.add(unit(alpha=0.1), OUTCOME, threads=1)  # of other settings
-    store.write(tmp_path / "kept", units)
-    again = Store(tmp_path / "kept")
-    assert len(again) == 2
-    assert [again.get(each) for each in units] == [store.get(each) for each in units]
 
 
 def test_what_is_behind_the_paper_is_listed_with_what_is_known_of_it(monkeypatch):
-    monkeypatch.setattr(markdown, "REASONS", {"Airfoil": "Noise."})
+    monkeypatch.setattr(paper_tables, "REASONS", {"Airfoil": "Noise."})
     columns = {"set": "9", "paper dc": ".1f", "paper forest": ".1f", "ours": ".1f"}
     rows = [
         {"set": "Airfoil", "paper dc": 95.2, "paper forest": 93.3, "ours": 95.12},
@@ -383,12 +275,10 @@ def test_what_is_behind_the_paper_is_listed_with_what_is_known_of_it(monkeypatch
     classes = {"set": "Iris", "paper pbdl": 96.0, "paper pbdl0": 98.7, "paper xgboost": 96.6, "ours": 96.2}
     figures = dict.fromkeys(list(classes)[1:], ".1f")
     classification = Sheet("Table 4: classification", {"set": "9", **figures}, [classes], (), max)
-    assert markdown.behind_lines([regression, classification]) == [
+    assert behind_lines([regression, classification]) == [
         "- Table 3, Airfoil: 95.1; paper dc 95.2. Noise.",
         "- Table 4, Iris: 96.2; paper pbdl0 98.7, paper xgboost 96.6.",
     ]
-    assert "## Behind the paper" in page([regression], command="command")
-    assert "## Behind the paper" not in page([], command="command")
 
 
 # the command
@@ -410,13 +300,9 @@ def test_wrong_arguments_name_the_valid_ones(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_tables_may_be_given_in_two_ways_and_the_page_is_for_all_five():
+def test_tables_may_be_given_in_two_ways():
     assert paper.parse(["--table", "3,1", "--table", "5"]).table == [1, 3, 5]
-    everything = paper.parse([])
-    assert everything.table == [1, 2, 3, 4, 5]
-    assert everything.markdown == paper.PAGE
-    assert paper.parse(["--quick"]).markdown is None
-    assert paper.parse(["--table", "3"]).markdown is None
+    assert paper.parse([]).table == [1, 2, 3, 4, 5]
 
 
 def test_full_run_has_all_units(monkeypatch):
@@ -424,7 +310,7 @@ def test_full_run_has_all_units(monkeypatch):
     units = paper.chosen_units(paper.parse([]))
     by_table = [sum(each.table == table for each in units) for table in range(1, 6)]
     assert by_table == [10, 10, 4 * (13 + 9 * 5), 4 * 6 * 5, 16]
-    assert len({each.key for each in units}) == len(units)
+    assert len(set(units)) == len(units)
     monkeypatch.setattr(paper, "HAS_XGBOOST", False)
     assert not any(each.method == "xgboost" for each in paper.chosen_units(paper.parse([])))
 
@@ -449,54 +335,44 @@ def fake(monkeypatch):
 
 
 def arguments(tmp_path, *more):
-    chosen = ["--table", "3", "--sets", "concrete", "--methods", "ours", "--rows", str(tmp_path / "rows")]
-    return [*chosen, "--markdown", str(tmp_path / "page.md"), "--json", str(tmp_path / "page.json"), *more]
+    return ["--table", "3", "--sets", "concrete", "--methods", "ours", "--folder", str(tmp_path), *more]
 
 
 def test_interrupted_run_goes_on_where_it_was(fake, tmp_path, capsys):
     fake.limit = 2
     with pytest.raises(KeyboardInterrupt):
         paper.main(arguments(tmp_path))
-    assert len(Store(tmp_path / "rows")) == 2
+    assert len(Store("paper", tmp_path)) == 2
     fake.limit = None
     assert paper.main(arguments(tmp_path)) == 0
     assert len(fake.calls) == 5
     out = capsys.readouterr().out
     assert "5 units of work, 2 of them stored already" in out
     assert "[3/5] table 3 concrete fold 3 ours: score 80.0" in out
-    assert "**80.0**" not in (tmp_path / "page.md").read_text()  # the paper's 91.8 and 92.5 are above
-    assert (
-        "| 91.7 | 59.9 | 91.8 | **92.5** | 80.0 | 45.0 | - | - | - | 1.0% | 0.1 |" in (tmp_path / "page.md").read_text()
-    )
-    tables = json.loads((tmp_path / "page.json").read_text())["tables"]
-    assert tables["Table 3: regression, R^2 x 100"][0]["ours"] == pytest.approx(80.0)
+    (row,) = paper_units.chosen_rows(3, False, ["concrete"])
+    (cells,) = sheets(Store("paper", tmp_path), 3, [row], False)[0].rows
+    assert (cells["ours"], cells["one fit"]) == pytest.approx((80.0, 45.0))
 
 
-def test_nothing_is_done_twice_unless_fresh_or_settings_changed(fake, tmp_path, monkeypatch):
+def test_nothing_is_done_twice_unless_fresh_or_the_code_has_changed(fake, tmp_path, monkeypatch):
     for expected, more in ((5, ()), (5, ()), (5, ("--no-run",)), (10, ("--fresh",)), (10, ())):
         assert paper.main(arguments(tmp_path, *more)) == 0
         assert len(fake.calls) == expected
-    monkeypatch.setattr(ours, "SETTINGS", {"alpha": "another"})
-    paper.main(arguments(tmp_path, "--no-run"))
-    assert "| 91.7 | 59.9 | 91.8 | **92.5** | - | - |" in (tmp_path / "page.md").read_text()
+    monkeypatch.setattr(paper, "measured", lambda unit: ("benchmarks/data.py",))
     paper.main(arguments(tmp_path))
     assert len(fake.calls) == 15
 
 
-def test_quick_says_so_and_its_rows_are_not_taken_for_full_ones(fake, tmp_path, capsys):
-    paper.main(arguments(tmp_path, "--quick"))
-    assert fake.calls == [True]
-    assert "QUICK" in capsys.readouterr().out
-    assert "QUICK" in (tmp_path / "page.md").read_text()
-    paper.main(arguments(tmp_path))
-    assert fake.calls == [True] + 5 * [False]
-    assert "QUICK" not in (tmp_path / "page.md").read_text()
+def test_quick_rows_are_kept_apart(fake):
+    quick, full = paper.parse(["--quick"]), paper.parse([])
+    assert quick.folder != full.folder
+    assert len(paper.chosen_units(quick)) < len(paper.chosen_units(full))
 
 
 def test_a_unit_that_fails_is_told_and_does_not_end_the_run(fake, tmp_path, capsys):
     fake.limit, fake.trouble = 3, FloatingPointError("too steep")
     assert paper.main(arguments(tmp_path)) == 1
-    assert len(Store(tmp_path / "rows")) == 3
+    assert len(Store("paper", tmp_path)) == 3
     told = capsys.readouterr()
     assert told.out.count("FAILED") == 2
     assert "too steep" in told.err
@@ -506,12 +382,12 @@ def test_a_unit_that_fails_is_told_and_does_not_end_the_run(fake, tmp_path, caps
 def test_processes_give_the_same_rows_and_leave_the_environment_as_it_was(tmp_path, monkeypatch):
     monkeypatch.delenv("BREGNET_DATA", raising=False)  # iris comes with scikit-learn
     before = dict(os.environ)
-    chosen = ["--table", "4", "--sets", "iris", "--methods", "forest", "--quick", "--rows", str(tmp_path / "rows")]
+    chosen = ["--table", "4", "--sets", "iris", "--methods", "forest", "--quick", "--folder", str(tmp_path)]
     assert paper.main([*chosen, "--jobs", "2"]) == 0
     assert dict(os.environ) == before
     (row,) = paper_units.chosen_rows(4, True, ["iris"])
     (each,) = paper_units.row_units(4, row, ["forest"], True)
-    found, here = Store(tmp_path / "rows").get(each), paper_units.compute(each, True)
+    found, here = outcome(Store("paper", tmp_path), each), paper_units.compute(each, True)
     assert found["threads"] == 1
     assert found["score"] == pytest.approx(here.score)
     assert found["extra"]["max_features"] == here.extra["max_features"]

@@ -10,7 +10,7 @@ from tests.support.markdown_blocks import run_blocks
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted((DOCS / "guide").glob("*.md"))
-WITHOUT_CODE = {"index", "measured", "networks"}  # the blocks of the last run alone, below
+WITHOUT_CODE = {"compared", "index", "measured", "networks"}  # the blocks of the last run alone, below
 MODULES = ["bregnet", "bregnet.metrics", "bregnet.datasets", "bregnet.distributed", "bregnet.plotting", "bregnet.nn"]
 
 

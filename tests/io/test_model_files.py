@@ -20,7 +20,7 @@ from bregnet import BregmanIndex, Generator, KullbackLeibler, UnreadableFileErro
 from bregnet.io.kinds import KINDS
 from bregnet.retrieval import InnerProductForm
 from tests.support import make_model_files
-from tests.support.make_model_files import EXPECTED, FOLDER, LABELS, QUERIES, ROWS, TABLE, TARGETS, answers
+from tests.support.make_model_files import EXPECTED, FOLDER, LABELS, QUERIES, RELEASE, ROWS, TABLE, TARGETS, answers
 from tests.support.mutations import Parts, mutated
 from tests.support.selecting import some_slow
 
@@ -43,7 +43,7 @@ class TestKeptFiles:
         assert all(path.stem.split("-")[0] == type(bregnet.load(path)).__name__ for path in FILES)
 
     def test_every_kind_of_this_version_has_one(self):
-        kept = {path.stem.split("-")[0] for path in FILES if path.parent.name == bregnet.__version__}
+        kept = {path.stem.split("-")[0] for path in FILES if path.parent.name == RELEASE}
         assert kept >= {kind.__name__ for kind in KINDS}
 
     @pytest.mark.parametrize("path", FILES, ids=name_of)
@@ -99,10 +99,10 @@ class TestKeptFiles:
     def test_the_script_writes_files_of_these_names(self, tmp_path, monkeypatch):
         monkeypatch.setattr(make_model_files, "FOLDER", tmp_path)
         make_model_files.main()
-        folder = tmp_path / bregnet.__version__
+        folder = tmp_path / RELEASE
         expected = json.loads((folder / EXPECTED).read_text())
         assert {path.stem for path in folder.glob("*.bregnet")} == expected.keys()
-        assert expected.keys() == {path.stem for path in FILES if path.parent.name == bregnet.__version__}
+        assert expected.keys() == {path.stem for path in FILES if path.parent.name == RELEASE}
         before = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.bregnet")}
         make_model_files.main()
         assert {path.name: path.stat().st_mtime_ns for path in folder.glob("*.bregnet")} == before
@@ -169,7 +169,7 @@ class TestMutants:
 
 
 def hostile(tmp_path, name, change):
-    parts = Parts(WHOLE[FOLDER / bregnet.__version__ / f"{name}.bregnet"])
+    parts = Parts(WHOLE[FOLDER / RELEASE / f"{name}.bregnet"])
     change(parts)
     (tmp_path / "hostile").write_bytes(parts.whole())
     return tmp_path / "hostile"
@@ -259,7 +259,7 @@ class TestHostileFiles:
     @pytest.mark.parametrize(
         ("name", "keys", "value"),
         [
-            ("PBDLCV", ("fitted", "best_index_"), 99),
+            ("PBDLCV", ("fitted", "best_index_"), 99_999),
             ("DCRegressorCV", ("fitted", "best_estimator_", "type"), "ConvexRegressor"),
             ("PBDL", ("fitted", "classes_", "text"), ["low", "high"]),
             ("PBDL", ("fitted", "classes_", "text"), ["low", "low"]),

@@ -48,6 +48,7 @@ from bregnet.retrieval import InnerProductForm
 
 FOLDER = Path(__file__).parents[1] / "data" / "models"
 EXPECTED = "expected.json"
+RELEASE = bregnet.__version__.partition(".dev")[0]
 RNG = np.random.default_rng(0)
 ROWS = RNG.uniform(0.1, 0.9, (24, 2)).round(4)
 FRAME = pd.DataFrame(ROWS, columns=["width", "height"])
@@ -202,7 +203,7 @@ def answers(obj, points=QUERIES):
 
 def main():
     """Write the files of this version that are not there yet."""
-    folder = FOLDER / bregnet.__version__
+    folder = FOLDER / RELEASE
     folder.mkdir(parents=True, exist_ok=True)
     known = folder / EXPECTED
     expected = json.loads(known.read_text()) if known.exists() else {}
