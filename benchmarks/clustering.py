@@ -54,6 +54,7 @@ SHORT, LONG = 3, 13
 REPEATS = 5
 SIZES = tuple(product((20_000, 200_000), (16, 64), (10, 100)))  # points, features, clusters
 KINDS = ("squared Euclid", "learned", "mapped", "mixture")
+SLOW = ("learned", "mapped", "mixture")  # which have the smaller sizes only
 
 QUALITY_COLUMNS = {
     "set": "13",
@@ -189,6 +190,7 @@ def measure_time(table: Table, kind: str, n: int, d: int, k: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the two smallest sets and 20,000 points")
+    parser.add_argument("--only", choices=("quality", "time"), help="one of the two tables")
     parser.add_argument("--json", metavar="FILE", help="also write the rows to FILE")
     options = parser.parse_args()
     home = data_home()
@@ -200,14 +202,17 @@ def main() -> None:
 
     rule = f"alpha={ALPHA:g}, temperature={TEMPERATURE:g}"
     title = f"clusters of unseen test points, and test points in clusters of the training part (tr.), percent; {rule}"
-    quality = Table(title, QUALITY_COLUMNS)
-    for name in sets[:2] if options.quick else sets:
-        measure_quality(quality, name, home)
-
-    times = Table("an iteration beside scikit-learn's", TIME_COLUMNS)
-    for kind, size in product(KINDS, SIZES[:4] if options.quick else SIZES):
-        measure_time(times, kind, *size)
-    write_json(options.json, [quality, times])
+    tables = []
+    if options.only != "time":
+        tables.append(Table(title, QUALITY_COLUMNS))
+        for name in sets[:2] if options.quick else sets:
+            measure_quality(tables[-1], name, home)
+    if options.only != "quality":
+        tables.append(Table("an iteration beside scikit-learn's", TIME_COLUMNS))
+        for kind, size in product(KINDS, SIZES):
+            if size[0] == SIZES[0][0] or not (options.quick or kind in SLOW):
+                measure_time(tables[-1], kind, *size)
+    write_json(options.json, tables)
 
 
 if __name__ == "__main__":
