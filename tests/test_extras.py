@@ -32,6 +32,8 @@ EXTRAS = (
     "pandas",
     "pyarrow",
     "lancedb",
+    "duckdb",
+    "qdrant_client",
     "onnx",
     "pytorch_metric_learning",
 )

@@ -60,7 +60,8 @@ def refuse_strange(name: str, values: Any) -> None:
         if values.device.type == "meta":
             raise TypeError(f"{name} must hold data, got a tensor on the device 'meta'")
     elif type(values).__module__.startswith("scipy.sparse"):
-        raise TypeError(f"{name} must be dense, got a sparse {type(values).__name__}; toarray() makes it so")
+        advice = "toarray() makes it so, and sklearn.decomposition.TruncatedSVD makes few columns of many"
+        raise TypeError(f"{name} must be dense, got a sparse {type(values).__name__}; {advice}")
     elif isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):  # numpy would take what is under the mask
         raise ValueError(f"{name} must not have masked entries, got {np.ma.count_masked(values)}")
     elif getattr(getattr(values, "dtype", None), "kind", "") in ("M", "m"):  # numpy would read dates as numbers

@@ -25,9 +25,12 @@ from bregnet._core.chunks import batches
 Result = TypeVar("Result")
 
 
-def in_threads(answer: Callable[[slice], None], n_queries: int) -> None:
-    """Answer all queries, in as many threads as torch would use; in each of them torch computes on one."""
-    n_threads = max(1, min(torch.get_num_threads(), n_queries // 64))  # with fewer, a thread costs more than it saves
+def in_threads(answer: Callable[[slice], None], n_queries: int, least: int = 64) -> None:
+    """Answer all queries, in as many threads as torch would use; in each of them torch computes on one.
+
+    With fewer than `least` queries each, a thread costs more than it saves.
+    """
+    n_threads = max(1, min(torch.get_num_threads(), n_queries // least))
     step = -(-n_queries // n_threads)
     parts = list(batches(n_queries, step))
     if len(parts) == 1:

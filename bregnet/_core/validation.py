@@ -54,12 +54,12 @@ def numbers(name: str, values: Any, each: Callable[[str, Any], float]) -> tuple[
 
 def same_kind(name: str, values: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Values that are numbers or strings as those before; numpy would turn both into strings."""
-    if _is_text(values) != _is_text(before):
+    if is_text(values) != is_text(before):
         raise TypeError(f"{name} must hold values of one kind, got dtype {values.dtype} after {before.dtype}")
     return values
 
 
-def _is_text(values: np.ndarray) -> bool:
+def is_text(values: np.ndarray) -> bool:
     """Whether they are strings, of numpy or, as in a column of a frame, of Python."""
     return values.dtype.kind in "US" or (values.dtype == object and all(isinstance(value, str) for value in values))
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array
 from bregnet._core.chunks import CACHE, rows_at_once
+from bregnet.clustering.assignment import Assignment
 from bregnet.clustering.centred_points import CentredPoints
 from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean
 
@@ -75,10 +76,8 @@ def nearest_centres(divergence: BregmanDivergence, X: Tensor, centres: Tensor) -
 def _nearest(generator: Generator, x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     origin = centres.mean(0)
     parts = x.split(rows_at_once(x.shape[1], budget=4 * CACHE))  # what is computed for each part is forgotten
-    labels, divergences = zip(
-        *(CentredPoints(generator, part, None, origin).nearest(centres) for part in parts), strict=True
-    )
-    return torch.cat(labels), torch.cat(divergences)
+    found = [Assignment(CentredPoints(generator, part, None, origin), centres) for part in parts]
+    return torch.cat([each.labels for each in found]), torch.cat([each.gaps for each in found]).to(x.dtype)
 
 
 @torch.no_grad()
@@ -126,21 +125,18 @@ def lloyd(
     points = weighted_points(divergence, X, weights)
     check_count(points, n_clusters)
     centres = seeds(points, n_clusters, init, seed)
-    labels, gaps = points.nearest(centres)
-    history = [points.total(gaps)]
+    assigned = Assignment(points, centres)
+    history = [assigned.objective]
     tolerance = tol * points.variance()
     for _ in range(max_iter):
-        filled = fill_empty(points, labels, gaps, n_clusters)
-        moved = points.means(filled, centres)
-        labels_after, gaps = points.nearest(moved)
-        objective = points.total(gaps)
-        if objective > history[-1]:
+        moved = assigned.means(centres)
+        assigned.move(moved)
+        if assigned.objective > history[-1]:
             break  # by rounding: the last step found nothing better
         shift = (moved - centres).square().sum().item()
-        settled = torch.equal(labels_after, labels)
-        centres, labels = moved, labels_after
-        history.append(objective)
-        if settled or shift <= tolerance:
+        centres = moved
+        history.append(assigned.objective)
+        if assigned.n_changed == 0 or shift <= tolerance:
             break
     generator, unit = divergence.generator, points.unit
     labels, _ = _nearest(generator, points.x, centres)
@@ -178,30 +174,6 @@ def check_count(points: CentredPoints, n_clusters: int) -> None:
         raise ValueError(f"n_clusters must be at most the number of {counted}, n_samples={n_counted}, got {n_clusters}")
 
 
-def fill_empty(points: CentredPoints, labels: Tensor, gaps: Tensor, n_clusters: int) -> Tensor:
-    """Labels after each empty cluster was given the point of the largest weighted divergence.
-
-    A point is moved only where others stay in its cluster and its divergence is more than rounding, so that the
-    objective decreases.
-    """
-    sizes = points.counts(labels, n_clusters)
-    empty = (sizes == 0).nonzero()[:, 0].tolist()
-    if not empty:
-        return labels
-    labels = labels.clone()
-    counted = None if points.weights is None else (points.weights > 0).double()
-    members = torch.bincount(labels, counted, minlength=n_clusters)
-    costs = points.weighted(torch.where(gaps > points.rounding, gaps, 0.0))
-    for cluster in empty:
-        costs[members[labels] < 2] = 0
-        farthest = int(costs.argmax())
-        if costs[farthest] <= 0:
-            break
-        members[labels[farthest]] -= 1
-        labels[farthest], costs[farthest] = cluster, 0
-    return labels
-
-
 def seeds(
     points: CentredPoints, n_clusters: int, init: str | Tensor, seed: np.random.RandomState, *, name: str = "init"
 ) -> Tensor:
@@ -230,7 +202,7 @@ def plus_plus(points: CentredPoints, n_clusters: int, seed: np.random.RandomStat
     for generator in (points.generator, SquaredEuclidean()):
         if len(chosen) < n_clusters:
             seen = points if generator is points.generator else points.under(generator)
-            _, closest = seen.nearest(points.as_centres(chosen))
+            closest = Assignment(seen, points.as_centres(chosen)).gaps.to(points.x.dtype)
             chosen = torch.cat([chosen, farther(seen, closest, n_clusters - len(chosen), seed)])
     return points.as_centres(torch.cat([chosen, _draw(points, points.shares(), n_clusters - len(chosen), seed)]))
 

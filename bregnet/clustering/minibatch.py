@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bregnet._core.arrays import Array
+from bregnet.clustering.assignment import Assignment
 from bregnet.clustering.centred_points import CentredPoints
 from bregnet.clustering.centres import Clusters, check_count, farther, lloyd, scaled_weights, seeds, weighted_points
 from bregnet.divergences import BregmanDivergence
@@ -35,19 +36,19 @@ class RunningMeans:
 
     def absorb(self, batch: CentredPoints, seed: np.random.RandomState) -> float:
         """Update the centers by a batch; returns its weighted mean divergence from them before the update."""
-        labels, gaps = batch.nearest(self.centres)
-        added = batch.unit * batch.counts(labels, len(self.centres))
+        found = Assignment(batch, self.centres)
+        added = batch.unit * found.counts
         share = (added / (self.weights + added).clamp_min(torch.finfo(torch.float64).tiny))[:, None]
         share = share.to(self.centres.dtype)
         # not c + share * (mean - c), which may round to outside of the domain of f
-        moved = (1 - share) * self.centres + share * batch.means(labels, self.centres)
+        moved = (1 - share) * self.centres + share * batch.means(found.labels, self.centres)
         self.centres = batch.generator._interior(moved)
         self.weights = self.weights + added
         self.n_since_placed += len(batch)
         if self.n_since_placed >= 10 * len(self.centres) or not self.weights.all():
-            self._reassign(batch, gaps, seed)
+            self._reassign(batch, found.gaps.to(batch.x.dtype), seed)
             self.n_since_placed = 0
-        self.history.append(float(batch.shares() @ gaps.double()))
+        self.history.append(float(batch.shares() @ found.gaps))
         return self.history[-1]
 
     def _reassign(self, batch: CentredPoints, gaps: Tensor, seed: np.random.RandomState) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
+from bregnet.clustering.assignment import Assignment
 from bregnet.clustering.base import DivergenceClusterer
 from bregnet.clustering.centred_points import CentredPoints
 from bregnet.clustering.centres import lloyd, seeds, weighted_points
@@ -224,8 +225,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
             means = lloyd(divergence, points.x, k, seed=seed).centres
         else:
             means = seeds(points, k, "random" if self.init_params == "random_from_data" else "k-means++", seed)
-        labels, _ = points.nearest(means)
-        shares = hard_shares(points, labels, k)
+        shares = hard_shares(points, Assignment(points, means).labels, k)
         nothing = Components(torch.ones_like(means[:, 0]) / k, means, means.new_full((k,), min(1.0, rule.largest)))
         start = maximise(points, shares, rule, nothing)
         if self.means_init is not None:

@@ -37,7 +37,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     n_components : int, default=300
         Landmarks, at most one for each distinct row. Not used by "lda".
     random_state : int, RandomState or None, default=0
-        Seed of the landmarks.
+        Seed of the landmarks. A number by default, other than elsewhere, so that folds and processes that share a fit
+        have the same map.
 
     Attributes
     ----------

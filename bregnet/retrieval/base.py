@@ -51,7 +51,7 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
         n_cells: int | None = None,
         nprobe: int = 8,
         device: str | torch.device = "auto",
-        random_state: int | np.random.RandomState | None = 0,
+        random_state: int | np.random.RandomState | None = None,
         index: str = "deprecated",
     ) -> None:
         self.divergence = divergence
@@ -326,7 +326,7 @@ class WeightedNeighbors(NeighborSearcher):
         n_cells: int | None = None,
         nprobe: int = 8,
         device: str | torch.device = "auto",
-        random_state: int | np.random.RandomState | None = 0,
+        random_state: int | np.random.RandomState | None = None,
         index: str = "deprecated",
     ) -> None:
         settings: dict[str, Any] = {"n_cells": n_cells, "nprobe": nprobe, "device": device}

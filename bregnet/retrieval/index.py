@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bregnet._core import arrays
 from bregnet._core import validation as check
-from bregnet._core.arrays import Array
+from bregnet._core.arrays import Array, to_numpy
 from bregnet._core.chunks import batches
 from bregnet._core.notebook import shown_in_notebooks
 from bregnet._core.parallel import progress_bar
@@ -124,7 +124,7 @@ class BregmanIndex:
     @property
     def ids(self) -> np.ndarray:
         """The ids of all items, in the order they were added."""
-        return self._collection.gallery().ids.cpu().numpy().copy() if len(self) else np.empty(0, dtype=np.int64)
+        return to_numpy(self._collection.gallery().public_ids()).copy() if len(self) else np.empty(0, dtype=np.int64)
 
     @property
     def nprobe(self) -> int:
@@ -163,7 +163,8 @@ class BregmanIndex:
 
     def __contains__(self, number: object) -> bool:
         """Whether there is an item of this id."""
-        return len(self) > 0 and number in self._collection.gallery().ids
+        gallery = self._collection.gallery() if len(self) else None
+        return gallery is not None and number in (gallery.ids if gallery.names is None else gallery.row_of)
 
     @property
     def method(self) -> str:
@@ -176,9 +177,10 @@ class BregmanIndex:
         Parameters
         ----------
         X : array of shape (n_items, n_features)
-        ids : array of shape (n_items,), int, default=None
-            Numbers of the items, different from each other and from those in the index; by default they go on from the
-            largest so far, beginning with 0.
+        ids : array of shape (n_items,), int or str, default=None
+            Numbers or names of the items, different from each other and from those in the index; by default numbers go
+            on from the largest so far, beginning with 0. An index has either numbers or names. Among items that tie in
+            divergence and distance, that with the lower number, or the name that was added first, is nearer.
 
         Examples
         --------
@@ -188,6 +190,10 @@ class BregmanIndex:
         >>> index.add([[2.0]], ids=[10])
         >>> index.ids
         array([ 0,  1, 10])
+        >>> named = BregmanIndex("sqeuclidean")
+        >>> named.add([[0.0], [5.0]], ids=["low", "high"])
+        >>> named.search([[4.0]], k=2)[1]
+        array([['high', 'low']], dtype='<U4')
         """
         self._collection.add(_checked(self, "X", X, tangent=self.side == "right"), ids)
 
@@ -196,7 +202,7 @@ class BregmanIndex:
 
         Parameters
         ----------
-        ids : array of shape (n_items,), int
+        ids : array of shape (n_items,), int or str
             All of them must be there; otherwise nothing is removed.
 
         Examples
@@ -222,20 +228,22 @@ class BregmanIndex:
         >>> index.ntotal
         0
         """
-        self._collection = Collection(self.divergence, self.side, self.device)
+        self._collection = Collection(self.divergence.base, self.side, self.device)
 
     def reconstruct(self, ids: int | Array) -> np.ndarray:
-        """The items of some ids, as they were added.
+        """The items of some ids, as the index keeps them.
 
         Parameters
         ----------
-        ids : int or array of shape (n_items,), int
+        ids : int, str or array of shape (n_items,), int or str
             All of them must be there.
 
         Returns
         -------
         points : ndarray of shape (n_items, n_features), or (n_features,) for one id
-            In single precision if all items were added in it.
+            In single precision if all items were added in it. Where the divergence has a feature map that is not
+            affine (a :class:`bregnet.MappedDivergence`), the index keeps mapped points only, and these are returned,
+            with as many features as ``divergence.base`` has.
 
         Examples
         --------
@@ -248,12 +256,14 @@ class BregmanIndex:
         array([[1.],
                [0.]])
         """
-        if isinstance(ids, int | np.integer):
+        if isinstance(ids, str | int | np.integer):
             return self.reconstruct(np.array([ids]))[0]
         return self._collection.points_of(ids).cpu().numpy()
 
     @torch.no_grad()
-    def search(self, Q: Array, k: int = 10, *, progress: bool | None = None) -> tuple[Array, Array]:
+    def search(
+        self, Q: Array, k: int = 10, *, progress: bool | None = None, dtype: str = "float64"
+    ) -> tuple[Array, Array]:
         """The k nearest items of each query.
 
         Parameters
@@ -263,13 +273,15 @@ class BregmanIndex:
             At most the number of items; more are an error, not filled up with ids that no item has.
         progress : bool, default=None
             Whether to show a progress bar; by default on a terminal, after two seconds.
+        dtype : {"float64", "float32"}, default="float64"
+            Precision of the divergences that are returned; they are computed in double precision.
 
         Returns
         -------
-        divergences : array of shape (n_queries, k), double precision
+        divergences : array of shape (n_queries, k)
             D(query, item), or D(item, query) for ``side="left"``: not negative, nearest first.
-        ids : array of shape (n_queries, k), int
-            The items: by divergence, then squared Euclidean distance, then id.
+        ids : array of shape (n_queries, k), int or str
+            The items: by divergence, then squared Euclidean distance, then id. Strings are in a numpy array always.
 
         Examples
         --------
@@ -279,15 +291,15 @@ class BregmanIndex:
         >>> index.search([[0.9]], k=2)[1]
         array([[1, 0]])
         """
-        queries = _checked(self, "Q", Q, tangent=self.side == "left")
+        queries, precision = _checked(self, "Q", Q, tangent=self.side == "left"), _precision(dtype)
         k = check.integer_at_least("k", k, 1)
         engine = self._ready(least=k)
         found = _found(engine, queries, k, self._settings(), progress)
-        return arrays.like(found.divergences, Q), arrays.like(engine.gallery.ids[found.rows], Q)
+        return arrays.like(found.divergences.to(precision), Q), _ids_like(engine, found, Q)
 
     @torch.no_grad()
     def search_radius(
-        self, Q: Array, radius: float | Array, *, progress: bool | None = None
+        self, Q: Array, radius: float | Array, *, progress: bool | None = None, dtype: str = "float64"
     ) -> tuple[list[Array], list[Array]]:
         """All items within a radius of each query.
 
@@ -298,6 +310,8 @@ class BregmanIndex:
             The largest divergence, included (up to rounding).
         progress : bool, default=None
             Whether to show a progress bar; by default on a terminal, after two seconds.
+        dtype : {"float64", "float32"}, default="float64"
+            Precision of the divergences that are returned; they are computed in double precision.
 
         Returns
         -------
@@ -313,14 +327,14 @@ class BregmanIndex:
         >>> index.search_radius([[0.5], [9.0]], 1.0)[1]
         [array([0, 1]), array([], dtype=int64)]
         """
-        queries = _checked(self, "Q", Q, tangent=self.side == "left")
+        queries, precision = _checked(self, "Q", Q, tangent=self.side == "left"), _precision(dtype)
         radii = _checked_radii(radius, queries)
         engine = self._ready()
         found: list[Found] = []
         for part in _batches(len(queries), 64, progress):  # between two steps of a progress bar
             found += engine.within(queries[part], radii[part], self._settings())
-        ids = [arrays.like(engine.gallery.ids[each.rows], Q) for each in found]
-        return [arrays.like(each.divergences, Q) for each in found], ids
+        ids = [_ids_like(engine, each, Q) for each in found]
+        return [arrays.like(each.divergences.to(precision), Q) for each in found], ids
 
     @torch.no_grad()
     def recall(self, Q: Array, k: int = 10) -> float:
@@ -471,6 +485,16 @@ def _found(engine: Engine, queries: Tensor, k: int, settings: Settings, progress
     if not torch.isfinite(divergences).all():
         raise ValueError("Q and the items must have finite divergences, got values so large that they overflow")
     return Found(divergences, rows)
+
+
+def _precision(dtype: str) -> torch.dtype:
+    return getattr(torch, check.one_of("dtype", np.dtype(dtype).name, ("float64", "float32")))
+
+
+def _ids_like(engine: Engine, found: Found, Q: Array) -> Array:
+    """Ids of what was found, numbers as the kind of array that was given."""
+    ids = engine.gallery.public_ids(found.rows)
+    return arrays.like(ids, Q) if isinstance(ids, Tensor) else ids
 
 
 def _checked_radii(radius: float | Array, like: Tensor) -> Tensor:

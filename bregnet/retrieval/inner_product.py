@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bregnet._core import arrays
 from bregnet._core import validation as check
-from bregnet._core.arrays import Array
+from bregnet._core.arrays import Array, to_numpy
 from bregnet._core.chunks import rows_at_once
 from bregnet.divergences.maps import PointMap
 from bregnet.retrieval.items import Gallery
@@ -71,7 +71,7 @@ class InnerProductForm:
     ----------
     items : ndarray of shape (n_items, width), float32
         Vectors of the items.
-    ids : ndarray of shape (n_items,), int64
+    ids : ndarray of shape (n_items,), int64 or str
         Their ids in the index.
     lift : Lift
         Maps points to vectors.
@@ -136,7 +136,7 @@ class InnerProductForm:
             symmetry = Symmetry.from_vectors(vectors, _like_queries(lift, gallery))
             parts = (symmetry.items(part) for part in vectors.split(step))
         items = torch.cat([part.float().cpu() for part in parts])
-        return cls(items.numpy(), gallery.ids.cpu().numpy().copy(), lift, symmetry)
+        return cls(items.numpy(), to_numpy(gallery.public_ids()).copy(), lift, symmetry)
 
     def __repr__(self) -> str:
         shape = f"{len(self)} items of width {self.width}"

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from bregnet._core.arrays import Array
 from bregnet._core.chunks import batches, rows_at_once
 from bregnet.divergences import BregmanDivergence
 
@@ -36,15 +38,27 @@ class Gallery:
     points : Tensor of shape (n_items, n_features)
         In single or double precision.
     ids : Tensor of shape (n_items,)
+    names : ndarray of shape (n_items,), str, or None
+        Ids that are strings; `ids` are then numbers in the order in which items were added.
     """
 
     divergence: BregmanDivergence
     side: str
     points: Tensor
     ids: Tensor
+    names: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def public_ids(self, rows: Any = slice(None)) -> Array:
+        """The ids of some items as their user knows them: a tensor of numbers, or an array of strings."""
+        return self.ids[rows] if self.names is None else self.names[rows.cpu() if isinstance(rows, Tensor) else rows]
+
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        """Row numbers of items whose ids are strings."""
+        return {} if self.names is None else dict(zip(self.names.tolist(), range(len(self)), strict=True))
 
     @cached_property
     def sample(self) -> Tensor:

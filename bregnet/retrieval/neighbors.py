@@ -41,8 +41,8 @@ class BregmanNearestNeighbors(RadiusSearcher):
         without another fit.
     device : str or torch.device, default="auto"
         Where to search; "auto" takes CUDA when there is one.
-    random_state : int, RandomState or None, default=0
-        Seed of the cells of kind "ivf"; by default the same data give the same answers.
+    random_state : int, RandomState or None, default=None
+        Seed of the cells of kind "ivf"; an integer gives the same answers for the same data.
     index : str
         The earlier name of `kind`.
 
@@ -83,7 +83,7 @@ class BregmanNearestNeighbors(RadiusSearcher):
         n_cells: int | None = None,
         nprobe: int = 8,
         device: str | torch.device = "auto",
-        random_state: int | np.random.RandomState | None = 0,
+        random_state: int | np.random.RandomState | None = None,
         index: str = "deprecated",
     ) -> None:
         settings: dict[str, Any] = {"n_cells": n_cells, "nprobe": nprobe, "device": device}
@@ -135,7 +135,7 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
     n_cells : int, default=None
     nprobe : int, default=8
     device : str or torch.device, default="auto"
-    random_state : int, RandomState or None, default=0
+    random_state : int, RandomState or None, default=None
         As in :class:`BregmanNearestNeighbors`.
 
     Attributes
@@ -284,7 +284,7 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
     n_cells : int, default=None
     nprobe : int, default=8
     device : str or torch.device, default="auto"
-    random_state : int, RandomState or None, default=0
+    random_state : int, RandomState or None, default=None
         As in :class:`BregmanKNeighborsClassifier`.
 
     Attributes

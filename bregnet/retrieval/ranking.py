@@ -31,8 +31,8 @@ class BregmanRanker(DivergenceSearcher):
         without another fit.
     device : str or torch.device, default="auto"
         Where to search; "auto" takes CUDA when there is one.
-    random_state : int, RandomState or None, default=0
-        Seed of the cells of kind "ivf"; by default the same data give the same answers.
+    random_state : int, RandomState or None, default=None
+        Seed of the cells of kind "ivf"; an integer gives the same answers for the same data.
     index : str
         The earlier name of `kind`.
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from bregnet._core import validation as check
 from bregnet._core.state import Tensors, mapping
 from bregnet.divergences import MappedDivergence
 from bregnet.divergences.state import read_divergence, write_divergence
-from bregnet.retrieval.collection import LARGEST_ID, Collection
+from bregnet.retrieval.collection import LARGEST_ID, Collection, pack_names, unpack_names
 from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.engines import ENGINES
 from bregnet.retrieval.inner_product import InnerProductForm, Symmetry
@@ -38,6 +39,8 @@ def write_index(name: str, index: BregmanIndex, tensors: Tensors, folder: Path |
         if rows is not None:
             for part, tensor in zip(("points", "ids"), rows.tensors, strict=True):
                 tensors.put(f"{name}.{part}", tensor)
+        if collection.names:
+            tensors.put(f"{name}.names", pack_names(collection.names))
         return {
             "side": index.side,
             **index._settings()._asdict(),
@@ -45,6 +48,7 @@ def write_index(name: str, index: BregmanIndex, tensors: Tensors, folder: Path |
             "device": index.device.type,
             "next_id": collection.next_id,
             "items": rows is not None,
+            "names": bool(collection.names),
             "engine": None if engine is None else _write_engine(f"{name}.engine", engine, tensors, folder),
             "n_trained": collection.n_built,
         }
@@ -72,6 +76,8 @@ def read_index(
     collection = index._collection
     if check.boolean("items", state["items"]):
         _read_items(name, index, tensors)
+        if check.boolean("names", state.get("names", False)):
+            collection.names = _read_names(f"{name}.names", len(collection), tensors)
     collection.next_id = check.integer_at_least("next_id", state["next_id"], collection.next_id)
     if collection.next_id > LARGEST_ID:
         raise ValueError(f"next_id must be at most {LARGEST_ID}, got {collection.next_id}")
@@ -96,6 +102,15 @@ def _read_items(name: str, index: BregmanIndex, tensors: Tensors) -> None:
     collection.next_id = max(0, largest + 1)
 
 
+def _read_names(name: str, count: int, tensors: Tensors) -> list[str]:
+    names = unpack_names(tensors.tensor(name, (None,), torch.uint8))
+    if len(names) != count or len(set(names)) < count:
+        raise ValueError(
+            f"{name} must hold {count} different ids, got {len(names)}, {len(set(names))} of them different"
+        )
+    return names
+
+
 def _write_engine(name: str, engine: Engine, tensors: Tensors, folder: Path | None) -> dict[str, Any]:
     return {"type": type(engine).__name__, **engine.state(name, tensors, folder)}
 
@@ -112,7 +127,8 @@ def _read_engine(
 def write_form(name: str, form: InnerProductForm, tensors: Tensors) -> dict[str, Any]:
     """Vectors for other stores as plain values and tensors."""
     tensors.put(f"{name}.items", torch.as_tensor(form.items))
-    tensors.put(f"{name}.ids", torch.as_tensor(form.ids))
+    named = form.ids.dtype.kind == "U"
+    tensors.put(f"{name}.ids", pack_names(form.ids.tolist()) if named else torch.as_tensor(form.ids))
     form.lift.write(name, tensors)
     divergence = form.lift.divergence
     if form.feature_map is not None:
@@ -124,6 +140,7 @@ def write_form(name: str, form: InnerProductForm, tensors: Tensors) -> dict[str,
         "side": form.lift.side,
         "divergence": write_divergence(f"{name}.divergence", divergence, tensors),
         "symmetric": form.symmetry is not None,
+        "names": named,
     }
 
 
@@ -133,7 +150,10 @@ def read_form(name: str, state: Any, tensors: Tensors) -> InnerProductForm:
     divergence = read_divergence(f"{name}.divergence", state["divergence"], tensors)
     feature_map, divergence = getattr(divergence, "feature_map", None), divergence.base
     items = tensors.tensor(f"{name}.items", (None, None), torch.float32)
-    ids = tensors.tensor(f"{name}.ids", (len(items),), torch.int64)
+    if check.boolean("names", state.get("names", False)):
+        ids = np.array(_read_names(f"{name}.ids", len(items), tensors))
+    else:
+        ids = tensors.tensor(f"{name}.ids", (len(items),), torch.int64).numpy()
     symmetric = check.boolean("symmetric", state["symmetric"])
     width = items.shape[1] - symmetric
     if len(items) == 0 or width < 2 or divergence.n_features not in (None, width - 1):
@@ -146,4 +166,4 @@ def read_form(name: str, state: Any, tensors: Tensors) -> InnerProductForm:
         symmetry = Symmetry(*parts)
         if not symmetry.longest > 0:
             raise ValueError(f"{name}.symmetry.longest must be positive, got {symmetry.longest:g}")
-    return InnerProductForm(items.numpy(), ids.numpy(), lift, symmetry, feature_map)
+    return InnerProductForm(items.numpy(), ids, lift, symmetry, feature_map)

@@ -20,8 +20,9 @@ from bregnet import (
     divergence,
 )
 from bregnet._core.chunks import at_most
+from bregnet.clustering.assignment import Assignment, fill_empty
 from bregnet.clustering.centred_points import CentredPoints
-from bregnet.clustering.centres import fill_empty, lloyd, nearest_centres, plus_plus
+from bregnet.clustering.centres import lloyd, nearest_centres, plus_plus
 
 N_FEATURES = 3
 
@@ -107,6 +108,29 @@ def test_centres_on_one_piece_are_told_apart_by_their_distance():
     labels, values = nearest_centres(D, X, C)
     assert labels.tolist() == [0, 1, 0, 2, 3]
     assert not values.any()
+
+
+@pytest.mark.parametrize(("n_features", "k", "scale"), [(3, 7, 1.0), (16, 40, 1e-30), (33, 201, 1e30)])
+def test_compiled_assignments_are_those_of_double_precision(n_features, k, scale):
+    """Also between centers that single precision cannot tell apart, with sizes that it cannot hold."""
+    rng = np.random.default_rng(k)
+    X = torch.as_tensor(scale * (rng.standard_normal((1500, n_features)) + 4))
+    C = torch.as_tensor(scale * (rng.standard_normal((k, n_features)) + 4))
+    C[1::2] = C[::2][: len(C[1::2])] + 1e-9 * C[1::2]  # pairs that are close to each other
+    weights = torch.as_tensor(rng.random(len(X)))
+    points = CentredPoints(SquaredEuclidean(), X, weights)
+    found = Assignment(points, C)
+    by_torch = Assignment(points, C)
+    by_torch._find_by_torch(*points.tangents(C))
+    exact = (X[:, None] - C).square().sum(2)
+    own = exact[range(len(X)), found.labels]
+    np.testing.assert_allclose(own, exact.amin(1), rtol=1e-12)
+    np.testing.assert_allclose(found.gaps, own, rtol=1e-9)
+    assert found.objective == pytest.approx(float(weights @ own), rel=1e-10)
+    assert (found.labels != by_torch.labels).double().mean() < 0.01  # both round, the last bits of ties differ
+    np.testing.assert_allclose(by_torch.gaps, found.gaps, rtol=1e-9)
+    np.testing.assert_allclose(found.counts, points.counts(found.labels, k))
+    np.testing.assert_allclose(found._sums, points.sums(found.labels, k), rtol=1e-12)
 
 
 @pytest.mark.parametrize("k", [5, 40])
@@ -274,7 +298,8 @@ def test_empty_clusters_get_the_farthest_points_and_the_objective_falls():
     X = torch.tensor([[0.0], [1.0], [10.0], [30.0]], dtype=torch.float64)
     start = torch.tensor([[0.0], [-50.0], [-60.0]], dtype=torch.float64)
     points = CentredPoints(SquaredEuclidean(), X)
-    labels, gaps = points.nearest(start)
+    found = Assignment(points, start)
+    labels, gaps = found.labels, found.gaps
     assert labels.tolist() == [0, 0, 0, 0]
     assert fill_empty(points, labels, gaps, 3).tolist() == [0, 0, 2, 1]
     found = lloyd(divergence("sqeuclidean"), X, 3, seed=state(), init=start, tol=0)
@@ -286,7 +311,8 @@ def test_a_cluster_does_not_lose_its_last_point():
     X = torch.tensor([[0.0], [9.0], [1.0]], dtype=torch.float64)
     start = torch.tensor([[0.5], [20.0], [99.0]], dtype=torch.float64)
     points = CentredPoints(SquaredEuclidean(), X)
-    labels, gaps = points.nearest(start)
+    found = Assignment(points, start)
+    labels, gaps = found.labels, found.gaps
     assert labels.tolist() == [0, 0, 0]
     assert sorted(fill_empty(points, labels, gaps, 3).tolist()) == [0, 1, 2]
     assert fill_empty(points, torch.tensor([0, 1, 0]), torch.tensor([0.1, 9.0, 0.2]).double(), 3).tolist() == [0, 1, 2]

@@ -1,5 +1,6 @@
 """Searching: every kind of index against brute force in double precision."""
 
+import copy
 import json
 import pickle
 import threading
@@ -784,6 +785,76 @@ def test_what_users_of_faiss_look_for():
     assert index.ntotal == 0
     index.add(points(1, 5, 4))  # of other features
     assert index.search(points(1, 5, 4), k=1)[1].tolist() == [[0], [1], [2], [3], [4]]
+
+
+@pytest.mark.parametrize("kind", ["flat", "ivf"])
+def test_ids_may_be_strings(kind, tmp_path):
+    X, Q = points(0, 60, 3), points(1, 9, 3)
+    names = [f"item {number}" for number in 7 * np.arange(60) % 61]
+    index, numbered = (BregmanIndex("kl", kind=kind, nprobe=9, random_state=0) for _ in range(2))
+    index.add(X[:40], ids=names[:40])
+    index.add(X[40:], ids=np.array(names[40:], dtype=object))
+    index.remove(names[3:5])
+    numbered.add(X)
+    numbered.remove([3, 4])
+    wanted = [[names[item] for item in row] for row in numbered.search(Q, 5)[1]]
+    index.save(tmp_path / "folder")
+    bregnet.save(index, tmp_path / "file")
+    for each in (index, BregmanIndex.load(tmp_path / "folder"), bregnet.load(tmp_path / "file"), copy.deepcopy(index)):
+        assert each.search(Q, 5)[1].tolist() == wanted
+        assert each.search(torch.as_tensor(Q), 5)[1].tolist() == wanted
+        assert each.ids.tolist() == names[:3] + names[5:]
+        assert names[9] in each
+        assert names[3] not in each
+        np.testing.assert_array_equal(each.reconstruct(names[9]), X[9])
+        np.testing.assert_array_equal(each.reconstruct(names[5:8]), X[5:8])
+        near = each.search_radius(Q[:1], each.search(Q[:1], 5)[0][0, -1])[1]
+        assert near[0].tolist() == wanted[0]
+        form = each.to_inner_product()
+        assert form.ids.tolist() == names[:3] + names[5:]
+        bregnet.save(form, tmp_path / "form")
+        assert bregnet.load(tmp_path / "form").ids.tolist() == form.ids.tolist()
+    for change, message in (
+        (lambda: index.add(X[:1], ids=[names[9]]), f"ids must not be in the index yet, got '{names[9]}'"),
+        (lambda: index.add(X[:2], ids=["new", "new"]), "ids must differ from each other"),
+        (lambda: index.add(X[:2], ids=["new"]), r"ids must have shape \(2,\), got \(1,\)"),
+        (lambda: index.add(X[:1], ids=[""]), "ids must be strings of at least one character"),
+        (lambda: index.add(X[:1]), "ids must be strings, as those of the items"),
+        (
+            lambda: numbered.add(X[:1], ids=["new"]),
+            "ids must be integers, as those of the items in the index, got 'new'",
+        ),
+        (lambda: index.remove(["gone", names[0]]), "ids must be those of items in the index, got 'gone'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            change()
+    assert len(index) == 58
+    index.remove(index.ids)
+    index.add(X[:1], ids=[5])  # without any items it may have ids of either kind
+    assert index.ids.tolist() == [5]
+
+
+def test_divergences_in_single_precision_where_they_are_asked_for():
+    index, Q = index_of("kl", points(0, 30, 3)), points(1, 4, 3).astype(np.float32)
+    double, single = (index.search(Q, 3, dtype=dtype)[0] for dtype in ("float64", "float32"))
+    assert (double.dtype, single.dtype) == (np.float64, np.float32)
+    np.testing.assert_array_equal(single, double.astype(np.float32))
+    assert index.search(torch.as_tensor(Q), 3, dtype=np.float32)[0].dtype == torch.float32
+    assert index.search_radius(Q, 1.0, dtype="float32")[0][0].dtype == np.float32
+    with pytest.raises(ValueError, match="dtype must be one of 'float64', 'float32', got 'int32'"):
+        index.search(Q, 3, dtype="int32")
+
+
+def test_an_index_of_mapped_points_can_be_reset_and_returns_mapped_points():
+    X = points(0, 40, 2)
+    D = PBDL(feature_map="rbf", n_pieces=4, tol=0.5, random_state=0).fit(X, X[:, 0] > X[:, 1]).divergence_
+    index = index_of(D, X)
+    wanted = index.search(X, 3)
+    assert index.reconstruct([3, 1]).shape == (2, D.base.n_features)
+    np.testing.assert_allclose(index.reconstruct([3, 1]), D.feature_map(X[[3, 1]]))
+    index.reset()
+    index.add(X)
+    np.testing.assert_array_equal(index.search(X, 3)[1], wanted[1])
 
 
 def test_a_divergence_is_a_metric_of_scikit_learn():

@@ -151,7 +151,7 @@ def test_cells_that_are_all_searched_rank_exactly(side):
     pytest.importorskip("faiss")
     X, Q, y = points(300), points(20, seed=1), labels(300)
     flat = BregmanRanker(learned(0.3), side=side).fit(X, y)
-    cells = BregmanRanker(learned(0.3), side=side, kind="ivf").fit(X, y)
+    cells = BregmanRanker(learned(0.3), side=side, kind="ivf", random_state=0).fit(X, y)
     np.testing.assert_array_equal(cells.rank(Q)[0], flat.rank(Q)[0])  # all items are asked for
     cells.index_.nprobe = 1
     assert cells.score(Q, y[:20]) == flat.score(Q, y[:20])

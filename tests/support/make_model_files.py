@@ -116,9 +116,9 @@ def _searching():
         "BregmanNearestNeighbors": neighbours,
         "BregmanKNeighborsClassifier": classifier,
         "BregmanKNeighborsClassifier-search": BregmanKNeighborsClassifier(chosen, 3).fit(ROWS, LABELS == "low"),
-        "BregmanKNeighborsRegressor": BregmanKNeighborsRegressor("itakura-saito", 3, kind="ivf", n_cells=3).fit(
-            FRAME, np.column_stack([TARGETS, -TARGETS])
-        ),
+        "BregmanKNeighborsRegressor": BregmanKNeighborsRegressor(
+            "itakura-saito", 3, kind="ivf", n_cells=3, random_state=0
+        ).fit(FRAME, np.column_stack([TARGETS, -TARGETS])),
         "BregmanRanker": ranker,
         "BregmanRanker-items": BregmanRanker(BregmanDivergence(SMOOTH), side="left").fit(ROWS),
     }

@@ -1,0 +1,183 @@
+"""Points assigned to the nearest of some centers: a search for the largest inner product with k tangent planes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bregnet._core.chunks import CACHE, rows_at_once
+from bregnet._core.parallel import in_threads
+from bregnet.clustering.centred_points import CentredPoints, inverse_power_of_two
+
+
+class Assignment:
+    """The nearest center c of each point x by D(x, c), and sums of the points of each center.
+
+    Between centers with the same tangent plane, as on one piece of a max-affine function, the squared Euclidean
+    distance decides. Means minimize that too, so the objective of k-means still decreases.
+
+    On a CPU the products are made in single precision. Centers that rounding cannot tell apart are compared again in
+    double precision, and so are all divergences, so that the answer is that of double precision.
+
+    Parameters
+    ----------
+    points : CentredPoints
+    centres : Tensor of shape (k, d)
+
+    Attributes
+    ----------
+    labels : Tensor of shape (n,)
+        Number of the nearest center.
+    gaps : Tensor of shape (n,), double precision
+        D(x, c).
+    objective : float
+        Their weighted sum, in units of the weights.
+    n_changed : int
+        How many labels changed when the centers moved last.
+    counts : Tensor of shape (k,), double precision
+        Weight of the points of each center.
+    """
+
+    def __init__(self, points: CentredPoints, centres: Tensor) -> None:
+        self.points = points
+        self.labels = torch.zeros(len(points), dtype=torch.int64, device=centres.device)
+        self.gaps = torch.zeros(len(points), dtype=torch.float64, device=centres.device)
+        self.move(centres)
+
+    def move(self, centres: Tensor) -> None:
+        """Assign the points to other centers."""
+        points = self.points
+        slopes, below = points.tangents(centres)
+        repeated = _may_repeat(slopes)
+        doubtful = points.generator._stable and self._may_be_lost(slopes)
+        before = self.labels.clone() if repeated or doubtful else None
+        self._find_highest(slopes, below)
+        if before is not None:
+            if repeated:
+                self._separate(centres, slopes)
+            if doubtful:
+                self._recover(centres, slopes, below)
+            self.n_changed = int((self.labels != before).sum())
+            self.counts, self._sums = points.counts(self.labels, len(centres)), points.sums(self.labels, len(centres))
+            self.objective = points.weighted(self.gaps).sum().item()
+        points.finite(self.objective)
+
+    def means(self, centres: Tensor) -> Tensor:
+        """Weighted means of the points of each center, (k, d), after :func:`fill_empty`."""
+        if not self.counts.all():
+            return self.points.means(fill_empty(self.points, self.labels, self.gaps, len(centres)), centres)
+        return self.points.generator._interior((self._sums / self.counts[:, None]).to(centres.dtype))
+
+    def _find_highest(self, slopes: Tensor, below: Tensor) -> None:
+        """Set all attributes by the highest tangent plane at each point."""
+        if slopes.device.type == "cpu":
+            self._find_compiled(slopes, below)
+        else:
+            self._find_by_torch(slopes, below)
+
+    def _find_by_torch(self, slopes: Tensor, below: Tensor) -> None:
+        points, n_centres = self.points, len(slopes)
+        before = self.labels.clone()
+        for rows, block in points.heights(slopes, below):
+            highest, self.labels[rows] = block.max(1)
+            self.gaps[rows] = (points.values[rows] - highest).clamp_min_(0).double()
+        self.n_changed = int((self.labels != before).sum())
+        self.counts, self._sums = points.counts(self.labels, n_centres), points.sums(self.labels, n_centres)
+        self.objective = points.weighted(self.gaps).sum().item()
+
+    def _find_compiled(self, slopes: Tensor, below: Tensor) -> None:
+        from bregnet.clustering.compiled_assignment import assign_all  # numba is slow to import
+
+        points, (n_centres, n_features) = self.points, slopes.shape
+        tiles, of_points, scale = points.tiles
+        planes = points.origin.double().numpy(), slopes.double().numpy(), below.double().numpy()
+        steepness = float(np.sqrt(np.einsum("kd,kd->k", planes[1], planes[1]).max()))
+        unit = inverse_power_of_two(steepness)
+        rough = np.zeros((n_centres + n_centres % 2, tiles.shape[1]), dtype=np.float32)
+        with np.errstate(over="ignore"):
+            rough[:n_centres, :n_features] = planes[1] * unit
+            rough_below = (planes[2] * unit * scale).astype(np.float32)
+        # Twice what rounding of the factors, the sum and the depth may add up to; the last term is for underflow.
+        terms = (n_features + 4) * steepness * unit, 2 * float(rough_below.max()) + 2.0**-80
+        given = tiles, rough, rough_below, 2.0**-23 * np.array(terms), planes, of_points
+        out = self.labels.numpy(), self.gaps.numpy()
+        found: list[tuple[np.ndarray, np.ndarray, float, int]] = []
+
+        def answer(part: slice) -> None:
+            sums, counts = np.zeros((n_centres, n_features)), np.zeros(n_centres)
+            found.append((sums, counts, *assign_all(part.start, part.stop, *given, *out, sums, counts)))
+
+        in_threads(answer, len(tiles), least=4)
+        sums, counts, totals, changed = zip(*found, strict=True)
+        self._sums, self.counts = torch.from_numpy(sum(sums)), torch.from_numpy(sum(counts))
+        self.objective, self.n_changed = sum(totals), sum(changed)
+
+    def _may_be_lost(self, slopes: Tensor) -> bool:
+        """Whether some product slope . (x - o) is so large that rounding may decide."""
+        eps = torch.finfo(self.points.x.dtype).eps
+        steepness = torch.linalg.vector_norm(slopes, dim=1, dtype=torch.float64).max().item()
+        return not eps * steepness <= math.sqrt(eps) * self.points.least_rise
+
+    def _recover(self, centres: Tensor, slopes: Tensor, below: Tensor) -> None:
+        """Compute D(x, c) directly where that is so."""
+        points = self.points
+        eps = torch.finfo(points.x.dtype).eps
+        steepness = torch.linalg.vector_norm(slopes, dim=1, dtype=torch.float64)  # (k,)
+        least = math.sqrt(eps) * points.values.double()
+        suspects = (eps * points.reach * steepness.max() > least).nonzero()[:, 0]
+        for rows in suspects.split(rows_at_once(max(centres.shape), budget=CACHE)):
+            errors = eps * points.reach[rows, None] * steepness  # (rows, k)
+            rough = points.values[rows, None] - torch.addmm(-below, points.shifted[rows], slopes.T)
+            may_win = rough - errors <= (rough + errors).amin(1, keepdim=True)
+            lost = rows[((errors > least[rows, None]) & may_win).any(1)]
+            if len(lost):
+                exact = torch.stack([points.from_one(points.x[lost], centre) for centre in centres], dim=1)
+                gaps, self.labels[lost] = exact.min(1)
+                self.gaps[lost] = gaps.double()
+
+    def _separate(self, centres: Tensor, slopes: Tensor) -> None:
+        """Among centers that share a slope, assign points by squared Euclidean distance."""
+        _, plane = torch.unique(slopes, dim=0, return_inverse=True)
+        sizes = torch.bincount(plane)
+        of_points = plane[self.labels]
+        order = torch.argsort(of_points, stable=True)
+        rows_of = order.split(torch.bincount(of_points, minlength=len(sizes)).tolist())
+        shifted = centres - self.points.origin
+        for number in (sizes > 1).nonzero()[:, 0].tolist():
+            rows, group = rows_of[number], (plane == number).nonzero()[:, 0]
+            half_norms = shifted[group].square().sum(1) / 2
+            near = torch.addmm(-half_norms, self.points.shifted[rows], shifted[group].T)
+            self.labels[rows] = group[near.argmax(1)]
+
+
+def _may_repeat(rows: Tensor) -> bool:
+    """False where no two rows are equal, by sums of their bits, which are exact."""
+    bits = rows.contiguous().view(torch.int64 if rows.dtype == torch.float64 else torch.int32).sum(1)
+    return len(torch.unique(bits)) < len(rows)
+
+
+def fill_empty(points: CentredPoints, labels: Tensor, gaps: Tensor, n_clusters: int) -> Tensor:
+    """Labels after each empty cluster was given the point of the largest weighted divergence.
+
+    A point is moved only where others stay in its cluster and its divergence is more than rounding, so that the
+    objective decreases.
+    """
+    sizes = points.counts(labels, n_clusters)
+    empty = (sizes == 0).nonzero()[:, 0].tolist()
+    if not empty:
+        return labels
+    labels = labels.clone()
+    counted = None if points.weights is None else (points.weights > 0).double()
+    members = torch.bincount(labels, counted, minlength=n_clusters)
+    costs = points.weighted(torch.where(gaps > points.rounding, gaps, 0.0))
+    for cluster in empty:
+        costs[members[labels] < 2] = 0
+        farthest = int(costs.argmax())
+        if costs[farthest] <= 0:
+            break
+        members[labels[farthest]] -= 1
+        labels[farthest], costs[farthest] = cluster, 0
+    return labels
