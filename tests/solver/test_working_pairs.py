@@ -40,15 +40,17 @@ def iterated(problem, kind, n_steps, dtype=torch.float64, *, by_steps=False):
 @pytest.mark.parametrize("kind", KINDS, **NAMED)
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_all_passes_make_the_same_iterates(kind, n_threads, monkeypatch):
-    """Whole iterations compiled, compiled sums on several threads, and torch."""
+    """Whole iterations compiled, on one thread or on a team, compiled sums on several threads, and torch."""
     problem = to_problem(random_program(31, n=(60, 60), d=(3, 3), **kind))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     whole = iterated(problem, CompiledPairs, 40).state
-    if n_threads > 1:
-        monkeypatch.setattr(pairs_module, "SERIAL_WORK", 0)
-        monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
+    monkeypatch.setattr(pairs_module, "SERIAL_WORK", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
+    by_team = iterated(problem, CompiledPairs, 40)
+    assert len(by_team.operator.team[1]) == n_threads
     sums = iterated(problem, CompiledPairs, 40, by_steps=True).state
     torchs = iterated(problem, TorchPairs, 40).state
-    for other in (sums, torchs):
+    for other in (by_team.state, sums, torchs):
         torch.testing.assert_close(other.pieces, whole.pieces, rtol=1e-8, atol=1e-8)
         torch.testing.assert_close(other.slacks, whole.slacks, rtol=1e-7, atol=1e-7)
         torch.testing.assert_close(other.slopes, whole.slopes, rtol=1e-7, atol=1e-7)
