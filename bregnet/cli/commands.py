@@ -60,10 +60,10 @@ def _command(*examples: str) -> Callable[[Callable[[], None]], click.Command]:
 @options.as_json
 @options.quiet
 def demo() -> None:
-    """Learn a divergence and compare it with Euclid and NCA.
+    """Learn a divergence and compare it with Euclid, LDA, NCA and class probabilities.
 
     Seven tenths of the rows are for learning. The others are classified, used as queries against them, and clustered.
-    All settings are the same for all sets: nothing is chosen by the rows that are scored.
+    All settings are the same for all sets: nothing is chosen by the rows that are scored. The report has more.
     """
 
 

@@ -200,7 +200,7 @@ def _of_divergence(
     best = max(baselines, key=lambda name: found[name].curve.map, default=None)
     if best is not None:
         numbers |= {"baseline": best, "baseline_map": found[best].curve.map, "baseline_accuracy": found[best].accuracy}
-    numbers["retrieval"] = {name: {"mAP": each.curve.map, "accuracy": each.accuracy} for name, each in found.items()}
+    numbers["retrieval"] = {name: each.scores for name, each in found.items()}
     measures = verdict.retrieval_scores(own, found)
     verdicts = {key: each.best for key, each in measures.items()}
     first = next(iter(baselines), "")
