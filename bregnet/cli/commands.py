@@ -26,7 +26,8 @@ def _command(*examples: str) -> Callable[[Callable[[], None]], click.Command]:
             if "features" in given:
                 from bregnet.cli.data import Columns
 
-                given["columns"] = Columns(*(given.pop(name) for name in ("features", "drop", "sep", "missing")))
+                names = ("features", "drop", "sep", "missing", "decimal")
+                given["columns"] = Columns(*(given.pop(name) for name in names))
             import_module(f"bregnet.cli.{about.__name__}").run(**given)
 
         epilog = "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])

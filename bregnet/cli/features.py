@@ -191,6 +191,10 @@ def _as_numbers(table: Table, column: Any) -> Any:
     else:
         numbers = pd.to_numeric(column, errors="coerce").astype(np.float64)
         bad = (numbers.isna() & column.notna()).to_numpy()
+        if bad.any() and column[bad].astype(str).str.fullmatch(r"\s*[+-]?\d*,\d+\s*").all():
+            found = f"{short(column[bad].iloc[0])} in {table.place(int(bad.argmax()))}"
+            way = "--decimal , reads a comma as the decimal mark"
+            raise ValueError(f"{table.path}: column {column.name!r} must hold numbers, got {found}; {way}")
         if 2 * bad.sum() > column.notna().sum():
             return None
         if bad.any():

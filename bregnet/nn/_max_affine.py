@@ -42,7 +42,8 @@ class LearnableMaxAffine(nn.Module):
     random_state : int, RandomState, torch.Generator or None, default=None
         Of the first pieces: the tangent planes of ``|x|^2 / 2`` at normal points of length about 1, whatever the number
         of features. No piece is the largest by far at standardized points, where gradients would vanish, and
-        divergences between them start near 1. None draws from torch's own generator, as other modules do.
+        divergences between them start near 1. :meth:`from_points` starts at the scale of given points. None draws from
+        torch's own generator, as other modules do.
     dtype : torch.dtype, default=None
         torch.float32 or torch.float64; torch's default by default.
     device : str or torch.device, default=None
@@ -156,6 +157,68 @@ class LearnableMaxAffine(nn.Module):
         self = cls.__new__(cls)
         self._take(parts, learn_temperature)
         return self.to(device=device, dtype=None if dtype is None else _precision(dtype))
+
+    @classmethod
+    def from_points(
+        cls,
+        X: Tensor,
+        n_pieces: int,
+        *,
+        temperature: float = 1.0,
+        learn_temperature: bool = False,
+        random_state: int | np.random.RandomState | torch.Generator | None = None,
+    ) -> Self:
+        """A function whose first values suit points of this scale, such as a batch of embeddings.
+
+        Divergences between the points are about 1 on average, the margin of most losses. A quadratic is part of them,
+        so that they vanish for equal points only, at any temperature, and neither a low temperature nor a miner of the
+        hardest triplets lets everything fall into one place.
+
+        Parameters
+        ----------
+        X : Tensor of shape (n_points, n_features)
+            Some points, such as ``network(rows)``; no gradient reaches them here.
+        n_pieces : int
+        temperature, learn_temperature, random_state
+            As of the class.
+
+        Returns
+        -------
+        function : LearnableMaxAffine
+            In the precision of the points, and on their device.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from bregnet.nn import LearnableMaxAffine
+        >>> points = 1000 * torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
+        >>> f = LearnableMaxAffine.from_points(points, 30, random_state=0)
+        >>> f
+        LearnableMaxAffine(30 pieces, 8 features, temperature=1, factor=8)
+        >>> bool(0.5 < f.pairwise(points).mean() < 3)
+        True
+        """
+        points = arrays.points("X", X, None, None, None).detach()
+        spread = points.var(0, correction=0).sum().item()  # half the mean squared distance of two points
+        if not (math.isfinite(spread) and spread > 0):
+            raise ValueError(f"X must have two different rows of finite numbers, got a variance of {spread:g}")
+        made = cls(
+            points.shape[1],
+            n_pieces,
+            temperature=temperature,
+            strictness=1 / spread,
+            learn_temperature=learn_temperature,
+            random_state=random_state,
+            dtype=torch.promote_types(points.dtype, torch.float32),
+            device=points.device,
+        )
+        # as drawn, slopes suit points of unit variance around 0 and temperature 1; the curvature of the pieces is the
+        # variance of the slopes over the temperature
+        scale = math.sqrt(points.shape[1] / spread * (temperature if 0 < temperature < 1 else 1.0))
+        with torch.no_grad():
+            made.slopes.mul_(scale)
+            made.intercepts.sub_(made.slopes @ points.mean(0).to(made.slopes))
+        return made
 
     def _take(self, parts: Parts, learn_temperature: bool) -> None:
         """Make parameters of the parts."""

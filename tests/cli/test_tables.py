@@ -260,6 +260,21 @@ class TestFiles:
         run("predict", "model", name, "-o", "out.npy", *option)
         np.testing.assert_allclose(np.load("out.npy"), DCRegressor(**SAME).fit(X, Y).predict(X), atol=1e-9)
 
+    def test_a_comma_as_the_decimal_mark(self, folder):
+        frame = pd.DataFrame(X, columns=list("abc")).assign(y=Y)
+        frame.to_csv("point.csv", index=False)
+        frame.to_csv("comma.csv", index=False, sep=";", decimal=",")
+        with_comma = ("comma.csv", "--sep", ";", "--decimal", ",")
+        run("fit", *with_comma, "--target", "y", "-o", "model")
+        run("fit", "point.csv", "--target", "y", "-o", "same")
+        assert run("predict", "model", *with_comma).stdout == run("predict", "same", "point.csv").stdout
+        said = error_of("fit", *with_comma[:3], "--target", "y", "-o", "model")
+        assert "column 'a' must hold numbers, got" in said
+        assert said.endswith("in row 0 (line 2); --decimal , reads a comma as the decimal mark")
+        said = error_of("fit", "comma.csv", "--decimal", ",", "--target", "y", "-o", "model")
+        assert "',' cannot be the decimal mark and separate columns: give --sep, too" in said
+        assert "'4' is not a decimal mark" in error_of("fit", "comma.csv", "--decimal", "4", "--target", "y", "-o", "m")
+
     def test_a_separator_that_does_not_fit_is_named(self, folder):
         pd.DataFrame(X, columns=list("abc")).assign(y=Y).to_csv("table.csv", index=False, sep=";")
         said = error_of("fit", "table.csv", "--target", "y", "-o", "model")
