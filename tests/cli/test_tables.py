@@ -271,9 +271,11 @@ class TestFiles:
         said = error_of("fit", *with_comma[:3], "--target", "y", "-o", "model")
         assert "column 'a' must hold numbers, got" in said
         assert said.endswith("in row 0 (line 2); --decimal , reads a comma as the decimal mark")
-        said = error_of("fit", "comma.csv", "--decimal", ",", "--target", "y", "-o", "model")
+        said = error_of("fit", "comma.csv", "--decimal", ",", "--target", "y", "-o", "model", code=2)
         assert "',' cannot be the decimal mark and separate columns: give --sep, too" in said
-        assert "'4' is not a decimal mark" in error_of("fit", "comma.csv", "--decimal", "4", "--target", "y", "-o", "m")
+        assert "'4' is not a decimal mark" in error_of(
+            "fit", "comma.csv", "--decimal", "4", "--target", "y", "-o", "m", code=2
+        )
 
     def test_a_separator_that_does_not_fit_is_named(self, folder):
         pd.DataFrame(X, columns=list("abc")).assign(y=Y).to_csv("table.csv", index=False, sep=";")
