@@ -142,7 +142,7 @@ def _borders(ax: Axes, classes: np.ndarray, numbers: np.ndarray) -> None:
     for start in starts[1:]:
         ax.axhline(start - 0.5, color="white", linewidth=1)
         ax.axvline(start - 0.5, color="white", linewidth=1)
-    names = [shown_name(name, 20) for name in classes[there]]
+    names = [shown_name(name, 14) for name in classes[there]]  # longer ones would take the place of the matrix
     middles = (starts + ends - 1) / 2
     if len(there) > 26:  # names would lie over each other
         ax.set(xticks=[], yticks=[])
