@@ -129,7 +129,7 @@ def clusters(divergence: BregmanDivergence, X: np.ndarray, y: np.ndarray, seed: 
     return np.asarray(BregmanKMeans(len(np.unique(y)), divergence=divergence, **settled).fit_predict(X))
 
 
-def of_predictions(targets: np.ndarray, found: np.ndarray) -> dict[str, float | None]:
+def of_predictions(targets: np.ndarray, found: np.ndarray) -> dict[str, Any]:
     """Scores of the predictions of a regressor; one row has no R^2."""
     r2 = float(r2_score(targets, found)) if len(targets) > 1 else None
     return {"r2": r2, "mean_absolute_error": float(mean_absolute_error(targets, found))}

@@ -167,13 +167,14 @@ def _of_regression(
     predicted = {own: subject.predicted}
     if subject.known is not None and baseline is not None and len(targets) > 1:
         predicted |= rivals.regression_rivals(subject.known, subject.rows.features)
-    scores = regression.scores_of(predicted, targets) if len(predicted) > 1 else {}
-    measures = {}
-    if scores:
-        numbers["regression"] = scores
+    scores, measures = {}, {}
+    if len(predicted) > 1:
+        found = {name: numbers_of.of_predictions(targets, guess) for name, guess in predicted.items()}
         for key, measure, power in (("r2", "R²", 2), ("mean_absolute_error", "mean absolute error", 1)):
-            losses = {name: np.abs(targets - found) ** power for name, found in predicted.items()}
-            measures[key] = Scores(measure, {name: each[measure] for name, each in scores.items()}, losses)
+            losses = {name: np.abs(targets - guess) ** power for name, guess in predicted.items()}
+            measures[key] = Scores(measure, {name: each[key] for name, each in found.items()}, losses)
+        scores = {name: {each.measure: each.values[name] for each in measures.values()} for name in predicted}
+        numbers["regression"] = scores
     numbers["summary"] = verdict.summary(own, len(targets), list(measures.values()), "linear regression")
     parts = regression.predictions(subject, table(scores) if scores else None)
     parts.append(regression.partial(subject))
