@@ -154,9 +154,14 @@ def described(transformer: ColumnTransformer) -> str:
             made = sum(map(len, fitted[-1].categories_))
             said.append(f"{listed(columns)} one-hot encoded, in {made} columns")
         elif name == "ordinal":
-            orders = [" < ".join(map(str, values[:5])) for values in fitted[-1].categories_]
+            orders = [_order(list(map(str, values))) for values in fitted[-1].categories_]
             said += [f"{column!r} numbered {order}" for column, order in zip(columns, orders, strict=True)]
     return "; ".join([*said, *([f"gaps are filled: {', '.join(fills.values())}"] if fills else [])])
+
+
+def _order(values: list[str]) -> str:
+    """Values in their order; the middle of many is left out."""
+    return " < ".join(values if len(values) <= 8 else [*values[:4], "...", values[-1]])
 
 
 def id_like(X: Any) -> list[str]:

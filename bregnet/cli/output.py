@@ -113,6 +113,8 @@ def table(rows: Mapping[str, Mapping[str, float]], head: str = "") -> str:
 
 
 def _number(value: float) -> str:
+    if 10_000 <= abs(value) < 1e7:
+        return f"{value:,.0f}"
     return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 10_000 else f"{value:.3g}"
 
 

@@ -18,6 +18,8 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 import bregnet
 from bregnet import PBDL, BregmanKNeighborsClassifier, DCRegressor
+from bregnet.cli.features import _order
+from bregnet.cli.output import table
 from tests.support.cli_runs import FEW, LABELS, NAMES, SAME, X, Y, error_of, run
 
 SIZES = ["small", "medium", "large"]
@@ -460,3 +462,10 @@ for command in {commands}:
     done = subprocess.run([sys.executable, "-c", code], check=True, **settings)
     ends = [line for line in done.stdout.splitlines() if line.endswith(("True", "False"))]
     assert ends == [f"{code} False" for code in (0, 0, 1, 2, 2, 2, 2, 1, 1, 1)], done.stderr
+
+
+def test_long_orders_and_large_numbers_are_readable():
+    assert _order(list("ABCDEFG")) == "A < B < C < D < E < F < G"
+    assert _order(list("ABCDEFGHIJ")) == "A < B < C < D < ... < J"
+    (line,) = table({"prices": {"MAE": 11431.4, "RMSE": 2e9, "R^2": 0.5}}).splitlines()[1:]
+    assert line.split() == ["prices", "11,431", "2e+09", "0.500"]
