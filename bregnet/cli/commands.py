@@ -26,7 +26,8 @@ def _command(*examples: str) -> Callable[[Callable[[], None]], click.Command]:
             if "features" in given:
                 from bregnet.cli.data import Columns
 
-                given["columns"] = Columns(*(given.pop(name) for name in ("features", "drop", "sep", "missing")))
+                names = ("features", "drop", "sep", "missing", "decimal")
+                given["columns"] = Columns(*(given.pop(name) for name in names))
             import_module(f"bregnet.cli.{about.__name__}").run(**given)
 
         epilog = "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])
@@ -60,10 +61,10 @@ def _command(*examples: str) -> Callable[[Callable[[], None]], click.Command]:
 @options.as_json
 @options.quiet
 def demo() -> None:
-    """Learn a divergence and compare it with Euclid and NCA.
+    """Learn a divergence and compare it with Euclid, LDA, NCA and class probabilities.
 
     Seven tenths of the rows are for learning. The others are classified, used as queries against them, and clustered.
-    All settings are the same for all sets: nothing is chosen by the rows that are scored.
+    All settings are the same for all sets: nothing is chosen by the rows that are scored. The report has more.
     """
 
 

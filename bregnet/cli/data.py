@@ -65,12 +65,13 @@ class Data:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are features, all by default, what separates them, and what stands for a gap."""
+    """Which columns of a table are features, all by default, and how its text is read."""
 
     features: tuple[str, ...] | None = None
     drop: tuple[str, ...] | None = None
     sep: str | None = None
     missing: tuple[str, ...] | None = None
+    decimal: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self.features or self.drop)
@@ -103,8 +104,9 @@ def read_rows(
     encoding = encoding or Encoding(fitted=names is not None)
     if kind in TABLES:
         return _rows_of_table(path, names, columns, target, label, encoding)
-    if columns or columns.sep or columns.missing or encoding.one_hot or encoding.ordinal or encoding.impute:
-        given = "--features and --drop" if columns else "--sep, --missing, --one-hot, --ordinal and --impute"
+    of_text = (columns.sep, columns.missing, columns.decimal)
+    if columns or any(of_text) or encoding.one_hot or encoding.ordinal or encoding.impute:
+        given = "--features and --drop" if columns else "--sep, --decimal, --missing, --one-hot, --ordinal and --impute"
         raise click.UsageError(f"{given} are for tables, got {path.name}")
     strange = [name for name in others if kind == ".npy" and Path(name).suffix != ".npy"]
     if strange:
@@ -122,7 +124,8 @@ def _rows_of_table(
 ) -> Data:
     """The features of a table, chosen and checked, with target and names."""
     others = [each for each in (target, label) if each is not None]
-    table = read_table(path, columns.sep, missing=columns.missing, words=others, texts=encoding.categories)
+    how: dict[str, Any] = {"missing": columns.missing, "decimal": columns.decimal}
+    table = read_table(path, columns.sep, **how, words=others, texts=encoding.categories)
     found = {name: table.column(name) for name in others}
     both = [name for name in columns.features or () if name in others]
     if both:

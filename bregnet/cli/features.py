@@ -154,9 +154,14 @@ def described(transformer: ColumnTransformer) -> str:
             made = sum(map(len, fitted[-1].categories_))
             said.append(f"{listed(columns)} one-hot encoded, in {made} columns")
         elif name == "ordinal":
-            orders = [" < ".join(map(str, values[:5])) for values in fitted[-1].categories_]
+            orders = [_order(list(map(str, values))) for values in fitted[-1].categories_]
             said += [f"{column!r} numbered {order}" for column, order in zip(columns, orders, strict=True)]
     return "; ".join([*said, *([f"gaps are filled: {', '.join(fills.values())}"] if fills else [])])
+
+
+def _order(values: list[str]) -> str:
+    """Values in their order; the middle of many is left out."""
+    return " < ".join(values if len(values) <= 8 else [*values[:4], "...", values[-1]])
 
 
 def id_like(X: Any) -> list[str]:
@@ -191,6 +196,10 @@ def _as_numbers(table: Table, column: Any) -> Any:
     else:
         numbers = pd.to_numeric(column, errors="coerce").astype(np.float64)
         bad = (numbers.isna() & column.notna()).to_numpy()
+        if bad.any() and column[bad].astype(str).str.fullmatch(r"\s*[+-]?\d*,\d+\s*").all():
+            found = f"{short(column[bad].iloc[0])} in {table.place(int(bad.argmax()))}"
+            way = "--decimal , reads a comma as the decimal mark"
+            raise ValueError(f"{table.path}: column {column.name!r} must hold numbers, got {found}; {way}")
         if 2 * bad.sum() > column.notna().sum():
             return None
         if bad.any():

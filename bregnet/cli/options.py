@@ -65,6 +65,13 @@ def _separator(context: click.Context, option: click.Parameter, value: str | Non
     return value
 
 
+def _decimal(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """A decimal mark: one character that is no digit, sign or letter."""
+    if value is not None and (len(value) != 1 or value.isalnum() or value in "+- "):
+        raise click.BadParameter(f"{value!r} is not a decimal mark, such as ','.")
+    return value
+
+
 def pieces(context: click.Context, option: click.Parameter, value: str | None) -> int | str | None:
     """A number of pieces, "auto", or "all" for a piece of its own for every row; None where nothing was given."""
     if value in (None, "auto", "all"):
@@ -86,10 +93,16 @@ def columns(command: Command) -> Command:
         metavar="CHARACTER",
         help="What separates columns, also tab or space; by default a comma, in .tsv a tab, in .txt what is there.",
     )
+    decimal = click.option(
+        "--decimal",
+        callback=_decimal,
+        metavar="CHARACTER",
+        help="The decimal mark of a file of text, such as a comma in 3,14; by default a point.",
+    )
     missing = click.option(
         "--missing", callback=_names, metavar="A,B", help="Text in a table that stands for a missing value, such as ?."
     )
-    return features(drop(sep(missing(command))))
+    return features(drop(sep(decimal(missing(command)))))
 
 
 def encoding(command: Command) -> Command:

@@ -18,7 +18,7 @@ import numpy as np
 from bregnet._core.files import expect_place, whole_file
 from bregnet._core.optional import require
 from bregnet.cli.options import STANDARD
-from bregnet.reporting import report
+from bregnet.reporting import Report, report
 
 if TYPE_CHECKING:
     from bregnet.cli.data import Data
@@ -73,13 +73,14 @@ def write_csv(output: Path | None, head: Sequence[str], rows: Iterable[Sequence[
 
 def write_report(
     path: Path, estimator: Any, data: Data, known: Data | None, *, title: str, quiet: bool, **about: Any
-) -> None:
+) -> Report:
     """Write a report about rows, as queries against known ones if these are given; rivals learn from the known."""
     if known is not None:
         about |= {"X_known": _indexed(known), "y_known": known.y}
     with warnings_as_lines():
-        report(estimator, _indexed(data), data.y, path, title=title, **about)
+        made = report(estimator, _indexed(data), data.y, path, title=title, **about)
     tell(f"report written to {path}", quiet=quiet)
+    return made
 
 
 def _indexed(data: Data) -> Any:
@@ -112,6 +113,8 @@ def table(rows: Mapping[str, Mapping[str, float]], head: str = "") -> str:
 
 
 def _number(value: float) -> str:
+    if 10_000 <= abs(value) < 1e7:
+        return f"{value:,.0f}"
     return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 10_000 else f"{value:.3g}"
 
 

@@ -19,14 +19,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from bregnet import metrics
 from bregnet.cli.data import Data
 from bregnet.cli.tables import short
-from bregnet.clustering import BregmanKMeans
 from bregnet.divergences import BregmanDivergence
-from bregnet.reporting.subject import unit_variance_euclid
+from bregnet.reporting.numbers import clusters
+from bregnet.reporting.subject import EUCLID, unit_variance_euclid
 from bregnet.retrieval import BregmanKNeighborsClassifier
 from bregnet.retrieval.evaluation import retrieval_scores
 
 SOME = 200  # rows that show whether a divergence is 0
-EUCLID = "Euclid"
 
 
 def headed(scores: Mapping[str, float], k: int = 5) -> dict[str, float]:
@@ -96,13 +95,10 @@ def _scores(
 ) -> dict[str, float]:
     retrieval = retrieval_scores(divergence, X, y, known, side=side, measures=("map", "r_precision", "auc"))
     neighbours = BregmanKNeighborsClassifier(divergence, k, side=side).fit(*(known or (X, y)))
-    # until nothing changes: the tolerance is in the units of X, and divergences in units of their own
-    settled: dict[str, Any] = {"n_init": 5, "tol": 0.0, "random_state": seed}
-    found = BregmanKMeans(len(np.unique(y)), divergence=divergence, **settled).fit_predict(X)
     return {
         "accuracy": float(neighbours.score(None if known is None else X, y)),
         **{name: float(np.nanmean(values)) for name, values in retrieval.items()},
-        **agreement(y, found),
+        **agreement(y, clusters(divergence, X, y, seed)),
     }
 
 

@@ -84,6 +84,7 @@ def read_table(
     sep: str | None = None,
     *,
     missing: Sequence[str] | None = None,
+    decimal: str | None = None,
     words: Sequence[str] = (),
     texts: Sequence[str] = (),
 ) -> Table:
@@ -96,6 +97,8 @@ def read_table(
         What separates the columns of a file of text; by default what its name says, or its first line.
     missing : sequence of str, default=None
         Text that stands for a missing value, beside what pandas takes for one.
+    decimal : str, default=None
+        The decimal mark of a file of text; a point by default.
     words : sequence of str, default=()
         Columns of labels: in a file of text they stay text where numbers would lose something, as of the code 007.
     texts : sequence of str, default=()
@@ -104,12 +107,13 @@ def read_table(
     require(f"reading {path.name}", "pandas", extra="cli")
     kind = kind_of(path)
     if kind not in TABLES[:-3]:
-        if sep is not None:
-            raise click.UsageError(f"--sep is for files of text, got {path.name}")
+        if sep is not None or decimal is not None:
+            raise click.UsageError(f"--{'decimal' if sep is None else 'sep'} is for files of text, got {path.name}")
         frame = _frame_of_other(path, kind)
         table = Table(path, frame.mask(frame.isin(list(missing))) if missing else frame)
     else:
-        table = _table_of_text(path, kind, sep, list(missing or ()), words, texts)
+        parsed = {"na_values": list(missing or ()), "decimal": decimal or ".", "dtype": dict.fromkeys(texts, str)}
+        table = _table_of_text(path, kind, sep, parsed, words)
     table.frame.columns = table.frame.columns.map(str)
     if len(table.frame) == 0:
         raise ValueError(f"{path} must have at least one row, got none")
@@ -129,9 +133,7 @@ def _frame_of_other(path: Path, kind: str) -> Any:
         raise ValueError(f"{path} is damaged, or not {name} file: {error}") from error
 
 
-def _table_of_text(
-    path: Path, kind: str, sep: str | None, missing: list[str], words: Sequence[str], texts: Sequence[str]
-) -> Table:
+def _table_of_text(path: Path, kind: str, sep: str | None, parsed: dict[str, Any], words: Sequence[str]) -> Table:
     import pandas as pd
 
     text = sys.stdin.buffer.read() if path == STANDARD else None
@@ -142,8 +144,9 @@ def _table_of_text(
         if not first:
             raise ValueError(f"{path} is empty")
         found = sep or _separator(kind, first)
-        options: dict[str, Any] = {"sep": found, "dtype": dict.fromkeys(texts, str), "na_values": missing}
-        frame = pd.read_csv(path if text is None else io.BytesIO(text), **options, low_memory=False)
+        if found == parsed["decimal"]:
+            raise click.UsageError(f"{found!r} cannot be the decimal mark and separate columns: give --sep, too")
+        frame = pd.read_csv(path if text is None else io.BytesIO(text), sep=found, **parsed, low_memory=False)
         if sep is None and frame.shape[1] == 1:
             _expect_separator(path, first, found)
         frame = _without_row_numbers(frame)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from collections.abc import Iterable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,8 +12,6 @@ import torch
 from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import check_is_fitted
 
 from bregnet._core import validation as check
 from bregnet._core.state import (
@@ -27,7 +23,6 @@ from bregnet._core.state import (
     read_labels,
     real,
     text,
-    texts,
     whole,
     write_labels,
 )
@@ -44,8 +39,10 @@ from bregnet.divergences.state import (
     write_map,
 )
 from bregnet.io import fields
-from bregnet.io.parameters import OF_THE_RUN, read_parameters, write_parameters
+from bregnet.io.fitted import Attributes, Fitted, expect_features
+from bregnet.io.parameters import read_parameters, write_parameters
 from bregnet.io.preprocessing import read_transformer, write_transformer
+from bregnet.io.transformers import TRANSFORMERS
 from bregnet.learners import PBDL, BregmanNCA, ConvexRegressor, DCRegressor, FeatureMap
 from bregnet.retrieval import (
     BregmanIndex,
@@ -58,17 +55,15 @@ from bregnet.retrieval import (
 from bregnet.retrieval.state import read_form, read_index, write_form, write_index
 from bregnet.selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
 
-Attributes = dict[str, Field]
 _function = Field(write_function, read_function)
 _labels = Field(write_labels, read_labels)
 _divergence = Field(write_divergence, read_divergence)
 _index = Field(write_index, partial(read_index, BregmanIndex))
-_names = plain(lambda value: [str(each) for each in value], lambda name, state: np.array(texts(name, state), object))
 
 
 def write_any(name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
     """An object as plain values, with its type."""
-    field = _function if isinstance(value, Generator) else KINDS.get(type(value))
+    field = _function if isinstance(value, Generator) else (KINDS | TRANSFORMERS).get(type(value))
     if field is None:
         accepted = ", ".join(sorted(each.__name__ for each in KINDS))
         raise TypeError(f"only generators and these types can be saved: {accepted}; got a {type(value).__name__}")
@@ -78,68 +73,8 @@ def write_any(name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
 def read_any(name: str, state: Any, tensors: Tensors) -> Any:
     """Read what `write_any` wrote."""
     found = text("type", mapping(name, state)["type"])
-    field = next((field for each, field in KINDS.items() if each.__name__ == found), _function)
+    field = next((field for each, field in (KINDS | TRANSFORMERS).items() if each.__name__ == found), _function)
     return field.read(name, state, tensors)
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """An estimator: its constructor parameters and fitted attributes."""
-
-    cls: type
-    attributes: Attributes
-    expect: Callable[[Any], None]  # raises an error where attributes do not belong together
-    optional: Attributes = field(default_factory=dict)  # attributes that some fits do not set
-    skipped: Callable[[Any], tuple[str, ...]] = lambda estimator: ()  # attributes that are not valid any more
-    complete: Callable[[Any], None] = lambda estimator: None  # sets attributes that follow from the others
-
-    @cached_property
-    def _accepted(self) -> set[str]:
-        return set(inspect.signature(self.cls).parameters) - OF_THE_RUN
-
-    @cached_property
-    def _all(self) -> Attributes:
-        return {**self.attributes, **self.optional, "feature_names_in_": _names}
-
-    def write(self, name: str, value: Any, tensors: Tensors) -> dict[str, Any]:
-        """The parameters that are plain values, and all attributes."""
-        check_is_fitted(value, list(self.attributes))
-        self._check(value)
-        there = [each for each in self._all if hasattr(value, each) and each not in self.skipped(value)]
-        fitted = {each: self._all[each].write(f"{name}.{each}", getattr(value, each), tensors) for each in there}
-        return {"parameters": write_parameters(name, value, tensors, _parts), "fitted": fitted}
-
-    def read(self, name: str, state: Any, tensors: Tensors) -> Any:
-        """The fitted estimator; parameters that the file does not hold have their defaults."""
-        estimator, fitted = self.unfitted(name, state, tensors), mapping("fitted", state["fitted"])
-        unknown, missing = fitted.keys() - self._all.keys(), self.attributes.keys() - fitted.keys()
-        if unknown or missing:
-            raise ValueError(f"a {self.cls.__name__} without {sorted(missing)} and with {sorted(unknown)}")
-        for each, part in fitted.items():
-            setattr(estimator, each, self._all[each].read(f"{name}.{each}", part, tensors))
-        self.complete(estimator)
-        self._check(estimator)
-        return estimator
-
-    def unfitted(self, name: str, state: Any, tensors: Tensors) -> Any:
-        """The estimator with its parameters only."""
-        found = mapping("parameters", state["parameters"])
-        given = {each: part for each, part in found.items() if each != "reassign"}  # of 0.1.0: how to find a function
-        if given.pop("index", "deprecated") != "deprecated":  # of 0.1.0: the name of kind
-            given["kind"] = found["index"]
-        unknown = given.keys() - self._accepted
-        if unknown:
-            raise ValueError(f"a {self.cls.__name__} with {sorted(unknown)}")
-        return self.cls(**read_parameters(name, given, tensors, _parts))
-
-    def _check(self, estimator: Any) -> None:
-        if hasattr(estimator, "feature_names_in_"):
-            expect_features(estimator, feature_names_in_=len(estimator.feature_names_in_))
-        if hasattr(estimator, "classes_"):
-            classes = estimator.classes_
-            if not (classes[:-1] < classes[1:]).all():
-                raise ValueError("classes_ must be in order, and each there once")
-        self.expect(estimator)
 
 
 def _write_learner(name: str, value: Any, tensors: Tensors) -> Any:
@@ -179,13 +114,6 @@ def _read_configured(name: str, state: Any, tensors: Tensors) -> FeatureMap:
 _learner = Field(_write_learner, _read_learner)
 LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV, BregmanNCA, FrozenEstimator), _learner)
 _parts = LEARNERS | {FeatureMap: Field(_write_configured, _read_configured)}
-
-
-def expect_features(estimator: Any, **counts: int | None) -> None:
-    """Raise an error where a part is for another number of features than the estimator; None is any number."""
-    for name, count in counts.items():
-        if count not in (None, estimator.n_features_in_):
-            raise ValueError(f"{name} must have {estimator.n_features_in_} features, got {count}")
 
 
 def _expect_solved(estimator: Any, *, learns: type) -> None:
@@ -343,14 +271,15 @@ def _solvers() -> list[Fitted]:
     pieces, convex, difference = (
         partial(_expect_solved, learns=each) for each in (MaxAffine, Generator, DifferenceOfConvex)
     )
+    estimator = partial(Fitted, parts=_parts)
     return [
-        Fitted(ConvexRegressor, regressor, pieces, {"alpha_": real(finite=True)}),  # not in files of 0.1.0
-        Fitted(DCRegressor, regressor, difference, {"alpha_": real(finite=True)}),
-        Fitted(PBDL, pairs, pieces, classes | mapped),
-        Fitted(ConvexRegressorCV, regressor | chosen, convex),  # an ensemble is a sum
-        Fitted(DCRegressorCV, regressor | chosen, difference),
-        Fitted(PBDLCV, pairs | chosen, pieces, classes | mapped),
-        Fitted(BregmanNCA, descended, _expect_descended),
+        estimator(ConvexRegressor, regressor, pieces, {"alpha_": real(finite=True)}),  # not in files of 0.1.0
+        estimator(DCRegressor, regressor, difference, {"alpha_": real(finite=True)}),
+        estimator(PBDL, pairs, pieces, classes | mapped),
+        estimator(ConvexRegressorCV, regressor | chosen, convex),  # an ensemble is a sum
+        estimator(DCRegressorCV, regressor | chosen, difference),
+        estimator(PBDLCV, pairs | chosen, pieces, classes | mapped),
+        estimator(BregmanNCA, descended, _expect_descended),
     ]
 
 
@@ -363,7 +292,7 @@ def _searchers() -> list[Fitted]:
         "n_samples_fit_": whole(1),
     }
     labelled: Attributes = {"classes_": _labels, "_classes": numbers(kinds="i")}
-    searcher = partial(Fitted, expect=_expect_items, complete=_with_divergence)
+    searcher = partial(Fitted, expect=_expect_items, complete=_with_divergence, parts=_parts)
     return [
         searcher(BregmanNearestNeighbors, items),
         searcher(BregmanKNeighborsClassifier, items | labelled),
@@ -399,9 +328,10 @@ def _clusterers() -> list[Fitted]:
         "lower_bounds_": fields.sequence(list),
         "_n_free": whole(0),
     }
+    estimator = partial(Fitted, complete=_with_description, parts=_parts)
     return [
-        Fitted(BregmanKMeans, shared | clusters, _expect_clusters, optional, _stale_running_means, _with_description),
-        Fitted(BregmanMixture, shared | components, _expect_components, complete=_with_description),
+        estimator(BregmanKMeans, shared | clusters, _expect_clusters, optional, _stale_running_means),
+        estimator(BregmanMixture, shared | components, _expect_components),
     ]
 
 
@@ -421,29 +351,16 @@ def _read_pipeline(name: str, state: Any, tensors: Tensors) -> Pipeline:
     return Pipeline(steps)
 
 
-def _expect_scales(scaler: StandardScaler) -> None:
-    if not (scaler.with_mean and scaler.with_std):
-        raise TypeError("with_mean and with_std of a StandardScaler must be True to be saved, got False")
-    expect_features(scaler, mean_=len(scaler.mean_), var_=len(scaler.var_), scale_=len(scaler.scale_))
-    if not (scaler.scale_ > 0).all():
-        raise ValueError(f"scale_ must be positive, got {scaler.scale_.min():g}")
-
-
-def _scaler() -> Fitted:
-    learned = {"mean_": numbers(), "var_": numbers(), "scale_": numbers()}
-    return Fitted(StandardScaler, {"n_features_in_": whole(1), "n_samples_seen_": whole(1), **learned}, _expect_scales)
-
-
 def _expect_steps(name: str, kinds: list[str]) -> None:
-    """Raise an error for a pipeline that is not the preprocessing of a table with an estimator after it."""
-    before = {"ColumnTransformer", "StandardScaler"}
-    estimators = {each.__name__ for each, kind in KINDS.items() if isinstance(kind, Fitted)} - before
+    """Raise an error for a pipeline that is not of known transformers with an estimator after them."""
+    before = {each.__name__ for each in (ColumnTransformer, *TRANSFORMERS)}
+    estimators = {each.__name__ for each, kind in KINDS.items() if isinstance(kind, Fitted)}
     if len(kinds) < 2 or not set(kinds[:-1]) <= before or kinds[-1] not in estimators:
-        wanted = "a ColumnTransformer or StandardScaler and an estimator of this library"
+        wanted = f"some of {', '.join(sorted(before))}, and an estimator of this library after them"
         raise TypeError(f"{name} must be a pipeline of {wanted} to be saved, got {', '.join(kinds)}")
 
 
-# a new kind of object is a new entry here; generators register themselves
+# a new kind of object is a new entry here; generators register themselves, and `transformers` has steps of pipelines
 KINDS: dict[type, Field | Fitted] = {
     DifferenceOfConvex: _function,
     BregmanDivergence: _divergence,
@@ -452,5 +369,5 @@ KINDS: dict[type, Field | Fitted] = {
     InnerProductForm: Field(write_form, read_form),
     Pipeline: Field(_write_pipeline, _read_pipeline),
     ColumnTransformer: Field(write_transformer, read_transformer),
-    **{each.cls: each for each in (*_solvers(), *_searchers(), *_clusterers(), _scaler())},
+    **{each.cls: each for each in (*_solvers(), *_searchers(), *_clusterers())},
 }

@@ -79,6 +79,25 @@ def read_transformer(name: str, state: Any, tensors: Tensors) -> ColumnTransform
     return made.fit(pd.DataFrame({column: [value] for column, value in row.items()}))
 
 
+def write_imputer(name: str, value: SimpleImputer, tensors: Tensors) -> dict[str, Any]:
+    """A SimpleImputer that is a step of a pipeline."""
+    check_is_fitted(value)
+    names = getattr(value, "feature_names_in_", None)
+    return {**_write_step(name, value), "columns": None if names is None else [str(each) for each in names]}
+
+
+def read_imputer(name: str, state: Any, tensors: Tensors) -> SimpleImputer:
+    """Read what `write_imputer` wrote."""
+    made, values = _read_step(name, state, len(mapping(name, state)["values"]))
+    if state["columns"] is None:
+        return made.fit(np.array([values], dtype=object if any(isinstance(each, str) for each in values) else float))
+    require("the preprocessing of a table", "pandas", extra="cli")
+    import pandas as pd
+
+    columns = texts("columns", state["columns"])
+    return made.fit(pd.DataFrame({column: [value] for column, value in zip(columns, values, strict=True)}))
+
+
 def _write_step(name: str, step: Any) -> dict[str, Any]:
     if isinstance(step, str) and step == PASSED:
         return {"type": PASSED}

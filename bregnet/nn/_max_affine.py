@@ -14,7 +14,7 @@ from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.chunks import rows_at_once
 from bregnet.divergences import Generator, GeneratorSum, MaxAffine, Quadratic
-from bregnet.divergences.classical import _QuadraticForm
+from bregnet.nn._functions import Pieces, SquaredLength, drawing, precision, recovered
 from bregnet.nn._others import agree, described, named
 from bregnet.nn._parts import Parts, generator_of
 
@@ -42,7 +42,8 @@ class LearnableMaxAffine(nn.Module):
     random_state : int, RandomState, torch.Generator or None, default=None
         Of the first pieces: the tangent planes of ``|x|^2 / 2`` at normal points of length about 1, whatever the number
         of features. No piece is the largest by far at standardized points, where gradients would vanish, and
-        divergences between them start near 1. None draws from torch's own generator, as other modules do.
+        divergences between them start near 1. :meth:`from_points` starts at the scale of given points. None draws from
+        torch's own generator, as other modules do.
     dtype : torch.dtype, default=None
         torch.float32 or torch.float64; torch's default by default.
     device : str or torch.device, default=None
@@ -104,8 +105,8 @@ class LearnableMaxAffine(nn.Module):
     ) -> None:
         shape = check.integer_at_least("n_pieces", n_pieces, 1), check.integer_at_least("n_features", n_features, 1)
         curvature = check.at_least_zero("strictness", strictness)
-        slopes = torch.randn(shape, generator=_drawing(random_state), dtype=torch.float64) / math.sqrt(n_features)
-        slopes = slopes.to(device=device, dtype=_precision(dtype))
+        slopes = torch.randn(shape, generator=drawing(random_state), dtype=torch.float64) / math.sqrt(n_features)
+        slopes = slopes.to(device=device, dtype=precision(dtype))
         factor = slopes.new_full((n_features,), math.sqrt(curvature / 2)) if curvature else None
         level = check.at_least_zero("temperature", temperature)
         self._take(Parts(slopes, -slopes.square().sum(1) / 2, level, factor, None), learn_temperature)
@@ -155,7 +156,69 @@ class LearnableMaxAffine(nn.Module):
             parts.temperature = check.at_least_zero("temperature", temperature)
         self = cls.__new__(cls)
         self._take(parts, learn_temperature)
-        return self.to(device=device, dtype=None if dtype is None else _precision(dtype))
+        return self.to(device=device, dtype=None if dtype is None else precision(dtype))
+
+    @classmethod
+    def from_points(
+        cls,
+        X: Tensor,
+        n_pieces: int,
+        *,
+        temperature: float = 1.0,
+        learn_temperature: bool = False,
+        random_state: int | np.random.RandomState | torch.Generator | None = None,
+    ) -> Self:
+        """A function whose first values suit points of this scale, such as a batch of embeddings.
+
+        Divergences between the points are about 1 on average, the margin of most losses. A quadratic is part of them,
+        so that they vanish for equal points only, at any temperature, and neither a low temperature nor a miner of the
+        hardest triplets lets everything fall into one place.
+
+        Parameters
+        ----------
+        X : Tensor of shape (n_points, n_features)
+            Some points, such as ``network(rows)``; no gradient reaches them here.
+        n_pieces : int
+        temperature, learn_temperature, random_state
+            As of the class.
+
+        Returns
+        -------
+        function : LearnableMaxAffine
+            In the precision of the points, and on their device.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from bregnet.nn import LearnableMaxAffine
+        >>> points = 1000 * torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
+        >>> f = LearnableMaxAffine.from_points(points, 30, random_state=0)
+        >>> f
+        LearnableMaxAffine(30 pieces, 8 features, temperature=1, factor=8)
+        >>> bool(0.5 < f.pairwise(points).mean() < 3)
+        True
+        """
+        points = arrays.points("X", X, None, None, None).detach()
+        spread = points.var(0, correction=0).sum().item()  # half the mean squared distance of two points
+        if not (math.isfinite(spread) and spread > 0):
+            raise ValueError(f"X must have two different rows of finite numbers, got a variance of {spread:g}")
+        made = cls(
+            points.shape[1],
+            n_pieces,
+            temperature=temperature,
+            strictness=1 / spread,
+            learn_temperature=learn_temperature,
+            random_state=random_state,
+            dtype=torch.promote_types(points.dtype, torch.float32),
+            device=points.device,
+        )
+        # as drawn, slopes suit points of unit variance around 0 and temperature 1; the curvature of the pieces is the
+        # variance of the slopes over the temperature
+        scale = math.sqrt(points.shape[1] / spread * (temperature if 0 < temperature < 1 else 1.0))
+        with torch.no_grad():
+            made.slopes.mul_(scale)
+            made.intercepts.sub_(made.slopes @ points.mean(0).to(made.slopes))
+        return made
 
     def _take(self, parts: Parts, learn_temperature: bool) -> None:
         """Make parameters of the parts."""
@@ -329,7 +392,7 @@ class LearnableMaxAffine(nn.Module):
             block = function._block(rows, tangents)
             with torch.no_grad():
                 sizes = self._reach(function, rows)[:, None] + reach
-            parts.append(_recovered(function, rows, y, block, sizes))
+            parts.append(recovered(function, rows, y, block, sizes))
         return torch.cat(parts)
 
     def to_generator(self) -> Generator:
@@ -362,9 +425,9 @@ class LearnableMaxAffine(nn.Module):
 
     def _function(self) -> Generator:
         """The function of the parameters themselves, so that gradients reach them."""
-        parts: list[Generator] = [_Pieces(self.slopes, self.intercepts, self.temperature)]
+        parts: list[Generator] = [Pieces(self.slopes, self.intercepts, self.temperature)]
         if self.factor is not None:
-            parts.append(_SquaredLength(self.factor))
+            parts.append(SquaredLength(self.factor))
         if self.others is not None:
             parts.append(self.others)
         return parts[0] if len(parts) == 1 else GeneratorSum(parts)
@@ -373,56 +436,3 @@ class LearnableMaxAffine(nn.Module):
         """The size of what is added up for the divergences of each row, (n,), at most."""
         slopes, intercepts = (part.abs().amax(0).to(x.dtype) for part in (self.slopes, self.intercepts))
         return x.abs() @ slopes + intercepts + function._values(x).abs()
-
-
-class _Pieces(MaxAffine):
-    """Max-affine, with a temperature that gradients reach."""
-
-    def __init__(self, slopes: Tensor, intercepts: Tensor, temperature: Tensor) -> None:
-        super().__init__(slopes, intercepts, temperature=temperature.detach())  # type: ignore[arg-type]
-        if temperature.requires_grad:
-            self.temperature = temperature  # type: ignore[assignment]
-
-
-class _SquaredLength(_QuadraticForm):
-    """f(x) = |x W|^2."""
-
-    def __init__(self, factor: Tensor) -> None:
-        self._factor = arrays.parameter("factor", factor)
-        self._n_features = len(factor)
-        self._lives_with(self._factor, factor)
-
-    def _times(self, x: Tensor) -> Tensor:
-        return x * self._factor.square() if self._factor.ndim == 1 else x @ self._factor @ self._factor.T
-
-    def _sizes(self, x: Tensor) -> Tensor:
-        return x @ (self._factor @ self._factor.T).abs() if self._factor.ndim == 2 else self._times(x)
-
-
-def _recovered(function: Generator, x: Tensor, y: Tensor, block: Tensor, sizes: Tensor) -> Tensor:
-    """The divergences of a block, those that rounding would spoil computed on their own."""
-    with torch.no_grad():
-        near = block <= 100 * torch.finfo(block.dtype).eps * sizes  # two digits are left, or fewer
-        if not function._stable:  # a plain maximum: where nothing is left, nothing was lost
-            near &= block > 0
-        rows, columns = near.nonzero(as_tuple=True)
-    if not len(rows):
-        return block
-    batches = zip(*(part.split(function._batch_size(x)) for part in (rows, columns)), strict=True)
-    exact = torch.cat([function._paired(x[i], y[j]) for i, j in batches])
-    return block.index_put((rows, columns), exact)
-
-
-def _drawing(random_state: int | np.random.RandomState | torch.Generator | None) -> torch.Generator | None:
-    if isinstance(random_state, np.random.RandomState):
-        random_state = int(random_state.randint(np.iinfo(np.int32).max))
-    if random_state is None or isinstance(random_state, torch.Generator):
-        return random_state
-    return torch.Generator().manual_seed(check.integer_at_least("random_state", random_state, 0))
-
-
-def _precision(dtype: torch.dtype | None) -> torch.dtype:
-    dtype = torch.get_default_dtype() if dtype is None else dtype
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
-    return dtype

@@ -142,7 +142,7 @@ def _borders(ax: Axes, classes: np.ndarray, numbers: np.ndarray) -> None:
     for start in starts[1:]:
         ax.axhline(start - 0.5, color="white", linewidth=1)
         ax.axvline(start - 0.5, color="white", linewidth=1)
-    names = [shown_name(name, 20) for name in classes[there]]
+    names = [shown_name(name, 14) for name in classes[there]]  # longer ones would take the place of the matrix
     middles = (starts + ends - 1) / 2
     if len(there) > 26:  # names would lie over each other
         ax.set(xticks=[], yticks=[])
@@ -152,10 +152,15 @@ def _borders(ax: Axes, classes: np.ndarray, numbers: np.ndarray) -> None:
             corner = (starts[column] - 0.5, starts[row] - 0.5)
             sides = ends[column] - starts[column], ends[row] - starts[row]
             ax.add_patch(Rectangle(corner, *sides, facecolor="none", edgecolor="none", gid=f"block-{row}-{column}"))
-    size = "medium" if len(there) <= 12 else "xx-small"
-    ax.set_yticks(middles, names, parse_math=False, fontsize=size)
-    turn = 0 if max(map(len, names)) * len(names) <= 30 else 90
-    ax.set_xticks(middles, names, parse_math=False, fontsize=size, rotation=turn)
+    size, room = ("medium", 0.05) if len(there) <= 12 else ("xx-small", 0.03)
+    named: list[int] = []  # the larger of classes whose names would lie over each other
+    for at in np.argsort(starts - ends, kind="stable"):
+        if all(abs(middles[at] - middles[other]) >= room * len(numbers) for other in named):
+            named.append(int(at))
+    places, names = middles[sorted(named)], [names[at] for at in sorted(named)]
+    ax.set_yticks(places, names, parse_math=False, fontsize=size)
+    turn = 0 if max(map(len, names)) * len(names) <= 30 and len(names) == len(there) else 90
+    ax.set_xticks(places, names, parse_math=False, fontsize=size, rotation=turn)
     ax.tick_params(length=0)
 
 

@@ -222,6 +222,8 @@ def draw_dependence(found: Dependence, ax: Axes, name: str, limits: tuple[float,
     for number, (part, values) in enumerate(found.lines.items()):
         width, marker = (2.4 if number == 0 else 1.4), "o" if len(found.grid) < 3 else None
         lines += ax.plot(found.grid, values, PARTS[part], color=color(number), linewidth=width, marker=marker)
+    if len(found.grid) < 3:  # nothing lies between two values
+        ax.set_xticks(found.grid, [f"{value:g}" for value in found.grid])
     ax.set_xlabel(shown_name(name), parse_math=False)
     ax.set_ylabel("change of the mean prediction")
     if limits is not None:

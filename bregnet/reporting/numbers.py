@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import sklearn
 import torch
-from sklearn.metrics import mean_absolute_error, r2_score
+from sklearn.metrics import mean_absolute_error, normalized_mutual_info_score, r2_score
 
 from bregnet._core.version import __version__
-from bregnet.divergences import DifferenceOfConvex, GeneratorSum, MaxAffine
+from bregnet.clustering import BregmanKMeans
+from bregnet.divergences import BregmanDivergence, DifferenceOfConvex, GeneratorSum, MaxAffine
 from bregnet.plotting._retrieval import Curve, curve
 from bregnet.plotting._shared import Measure, printable
 from bregnet.reporting.subject import Rows, Subject
@@ -84,17 +85,25 @@ class Retrieval:
         Whether the nearest neighbors name the class of the row.
     distances, ids : ndarray of shape (n_rows, k)
         Nearest neighbors of every row.
+    nmi : float
+        Normalized mutual information of classes and clusters, as many as there are classes.
     """
 
     curve: Curve
     right: np.ndarray
     distances: np.ndarray
     ids: np.ndarray
+    nmi: float
 
     @property
     def accuracy(self) -> float:
         """Share of the rows whose nearest neighbors name their class."""
         return float(np.mean(self.right))
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Of ranking, classification and clustering."""
+        return {"mAP": self.curve.map, "accuracy": self.accuracy, "NMI": self.nmi}
 
 
 def retrieval(by: Measure, rows: Rows, known: Rows | None) -> Retrieval:
@@ -109,10 +118,18 @@ def retrieval(by: Measure, rows: Rows, known: Rows | None) -> Retrieval:
     asked = None if known is None else rows.features
     distances, ids = map(np.asarray, neighbors.kneighbors(asked))
     right = np.asarray(neighbors.predict(asked)) == rows.targets
-    return Retrieval(curve(by, rows.features, rows.targets, others), right, distances, ids)
+    nmi = normalized_mutual_info_score(rows.targets, clusters(by.divergence, rows.features, rows.targets))
+    return Retrieval(curve(by, rows.features, rows.targets, others), right, distances, ids, float(nmi))
 
 
-def of_predictions(targets: np.ndarray, found: np.ndarray) -> dict[str, float | None]:
+def clusters(divergence: BregmanDivergence, X: np.ndarray, y: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Clusters of rows, found without their classes, of which there are as many."""
+    # until nothing changes: the tolerance is in the units of X, and divergences in units of their own
+    settled: dict[str, Any] = {"n_init": 5, "tol": 0.0, "random_state": seed, "device": "cpu"}
+    return np.asarray(BregmanKMeans(len(np.unique(y)), divergence=divergence, **settled).fit_predict(X))
+
+
+def of_predictions(targets: np.ndarray, found: np.ndarray) -> dict[str, Any]:
     """Scores of the predictions of a regressor; one row has no R^2."""
     r2 = float(r2_score(targets, found)) if len(targets) > 1 else None
     return {"r2": r2, "mean_absolute_error": float(mean_absolute_error(targets, found))}

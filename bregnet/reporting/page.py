@@ -167,13 +167,14 @@ def _of_regression(
     predicted = {own: subject.predicted}
     if subject.known is not None and baseline is not None and len(targets) > 1:
         predicted |= rivals.regression_rivals(subject.known, subject.rows.features)
-    scores = regression.scores_of(predicted, targets) if len(predicted) > 1 else {}
-    measures = {}
-    if scores:
-        numbers["regression"] = scores
+    scores, measures = {}, {}
+    if len(predicted) > 1:
+        found = {name: numbers_of.of_predictions(targets, guess) for name, guess in predicted.items()}
         for key, measure, power in (("r2", "R²", 2), ("mean_absolute_error", "mean absolute error", 1)):
-            losses = {name: np.abs(targets - found) ** power for name, found in predicted.items()}
-            measures[key] = Scores(measure, {name: each[measure] for name, each in scores.items()}, losses)
+            losses = {name: np.abs(targets - guess) ** power for name, guess in predicted.items()}
+            measures[key] = Scores(measure, {name: each[key] for name, each in found.items()}, losses)
+        scores = {name: {each.measure: each.values[name] for each in measures.values()} for name in predicted}
+        numbers["regression"] = scores
     numbers["summary"] = verdict.summary(own, len(targets), list(measures.values()), "linear regression")
     parts = regression.predictions(subject, table(scores) if scores else None)
     parts.append(regression.partial(subject))
@@ -200,7 +201,7 @@ def _of_divergence(
     best = max(baselines, key=lambda name: found[name].curve.map, default=None)
     if best is not None:
         numbers |= {"baseline": best, "baseline_map": found[best].curve.map, "baseline_accuracy": found[best].accuracy}
-    numbers["retrieval"] = {name: {"mAP": each.curve.map, "accuracy": each.accuracy} for name, each in found.items()}
+    numbers["retrieval"] = {name: each.scores for name, each in found.items()}
     measures = verdict.retrieval_scores(own, found)
     verdicts = {key: each.best for key, each in measures.items()}
     first = next(iter(baselines), "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -111,15 +110,3 @@ def _parts(function: Any) -> str:
         f" The prediction is the sum of a convex part ({convex:,} affine pieces), which bends upward everywhere, and a"
         f" concave part ({concave:,} affine pieces), which bends downward everywhere."
     )
-
-
-def scores_of(predicted: Mapping[str, np.ndarray], targets: np.ndarray) -> dict[str, dict[str, float]]:
-    """R^2 and mean absolute error by method."""
-    spread = float(((targets - targets.mean()) ** 2).sum())
-    return {
-        name: {
-            "R²": 1 - float(((targets - found) ** 2).sum()) / spread if spread > 0 else float("nan"),
-            "mean absolute error": float(np.abs(targets - found).mean()),
-        }
-        for name, found in predicted.items()
-    }

@@ -47,7 +47,7 @@ def retrieval_rivals(known: Rows) -> dict[str, Rival]:
         warnings.simplefilter("ignore", UserWarning)  # collinear features
         lda = make_pipeline(scaler, LinearDiscriminantAnalysis()).fit(X, y)
         directions = min(X.shape[1], NCA_DIRECTIONS, len(some))
-        nca = NeighborhoodComponentsAnalysis(directions, max_iter=50, random_state=0)
+        nca = NeighborhoodComponentsAnalysis(directions, random_state=0)
         nca = make_pipeline(scaler, nca).fit(X[some], y[some])
         logistic = make_pipeline(scaler, LogisticRegression(max_iter=1000)).fit(X, y)
 

@@ -18,6 +18,8 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 import bregnet
 from bregnet import PBDL, BregmanKNeighborsClassifier, DCRegressor
+from bregnet.cli.features import _order
+from bregnet.cli.output import table
 from tests.support.cli_runs import FEW, LABELS, NAMES, SAME, X, Y, error_of, run
 
 SIZES = ["small", "medium", "large"]
@@ -260,6 +262,23 @@ class TestFiles:
         run("predict", "model", name, "-o", "out.npy", *option)
         np.testing.assert_allclose(np.load("out.npy"), DCRegressor(**SAME).fit(X, Y).predict(X), atol=1e-9)
 
+    def test_a_comma_as_the_decimal_mark(self, folder):
+        frame = pd.DataFrame(X, columns=list("abc")).assign(y=Y)
+        frame.to_csv("point.csv", index=False)
+        frame.to_csv("comma.csv", index=False, sep=";", decimal=",")
+        with_comma = ("comma.csv", "--sep", ";", "--decimal", ",")
+        run("fit", *with_comma, "--target", "y", "-o", "model")
+        run("fit", "point.csv", "--target", "y", "-o", "same")
+        assert run("predict", "model", *with_comma).stdout == run("predict", "same", "point.csv").stdout
+        said = error_of("fit", *with_comma[:3], "--target", "y", "-o", "model")
+        assert "column 'a' must hold numbers, got" in said
+        assert said.endswith("in row 0 (line 2); --decimal , reads a comma as the decimal mark")
+        said = error_of("fit", "comma.csv", "--decimal", ",", "--target", "y", "-o", "model", code=2)
+        assert "',' cannot be the decimal mark and separate columns: give --sep, too" in said
+        assert "'4' is not a decimal mark" in error_of(
+            "fit", "comma.csv", "--decimal", "4", "--target", "y", "-o", "m", code=2
+        )
+
     def test_a_separator_that_does_not_fit_is_named(self, folder):
         pd.DataFrame(X, columns=list("abc")).assign(y=Y).to_csv("table.csv", index=False, sep=";")
         said = error_of("fit", "table.csv", "--target", "y", "-o", "model")
@@ -443,3 +462,10 @@ for command in {commands}:
     done = subprocess.run([sys.executable, "-c", code], check=True, **settings)
     ends = [line for line in done.stdout.splitlines() if line.endswith(("True", "False"))]
     assert ends == [f"{code} False" for code in (0, 0, 1, 2, 2, 2, 2, 1, 1, 1)], done.stderr
+
+
+def test_long_orders_and_large_numbers_are_readable():
+    assert _order(list("ABCDEFG")) == "A < B < C < D < E < F < G"
+    assert _order(list("ABCDEFGHIJ")) == "A < B < C < D < ... < J"
+    (line,) = table({"prices": {"MAE": 11431.4, "RMSE": 2e9, "R^2": 0.5}}).splitlines()[1:]
+    assert line.split() == ["prices", "11,431", "2e+09", "0.500"]

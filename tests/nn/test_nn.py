@@ -645,6 +645,41 @@ def test_first_pieces_share_the_points_and_divergences_start_near_one(n_features
     assert 0.3 < typical < 3
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+def test_hardest_triplets_do_not_collapse_from_scratch(wine, temperature):
+    X, X_new, y, y_new = (torch.as_tensor(each) for each in wine)
+    X, X_new = X.float(), X_new.float()
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(X.shape[1], 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
+    head = LearnableMaxAffine.from_points(network(X), 30, temperature=temperature)
+    distance = BregmanDistance(head)
+    loss, miner = losses.TripletMarginLoss(margin=1.0, distance=distance), miners.BatchHardMiner(distance=distance)
+    optimizer = torch.optim.Adam([*network.parameters(), *loss.parameters()], lr=0.003)
+    for _ in range(60):
+        points = network(X)
+        value = loss(points, y, miner(points, y))
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+    with torch.no_grad():
+        known, new = network(X), network(X_new)
+    assert head.pairwise(known).mean() > 1  # a collapse takes all divergences to 0
+    assert BregmanRanker(head.to_generator()).fit(known, y).score(new, y_new) > 0.9
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_first_values_suit_the_scale_of_the_points(scale):
+    points = scale * (5 + torch.randn(200, 16, generator=torch.Generator().manual_seed(0)))
+    for temperature in (0.0, 0.1, 1.0):
+        found = LearnableMaxAffine.from_points(points, 30, temperature=temperature, random_state=0)
+        same = LearnableMaxAffine.from_points(points / scale, 30, temperature=temperature, random_state=0)
+        divergences = found.pairwise(points)
+        torch.testing.assert_close(divergences, same.pairwise(points / scale), rtol=1e-2, atol=1e-3)
+        assert 1 < divergences.mean() < 3
+    with pytest.raises(ValueError, match="X must have two different rows of finite numbers, got a variance of 0"):
+        LearnableMaxAffine.from_points(torch.ones(3, 2), 5)
+
+
 def test_nca_loss_under_a_divergence_is_the_loss_of_soft_neighbors():
     X, y = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).double(), torch.arange(30) % 3
     f = LearnableMaxAffine(4, 6, strictness=0.2, random_state=0, dtype=torch.float64)

@@ -403,3 +403,9 @@ def test_residuals_are_true_less_predicted(ax):
     np.testing.assert_allclose(shown, np.column_stack([model.predict(X), y - model.predict(X)]))
     with pytest.raises(TypeError, match="fitted must be a regressor"):
         plotting.residuals(object(), X, y)
+
+
+def test_names_of_small_classes_do_not_lie_over_those_of_large_ones():
+    labels = np.repeat(["a", "b", "c", "d"], [60, 1, 2, 40])
+    ax = plotting.divergence_matrix("sqeuclidean", np.arange(103.0)[:, None], labels, Figure().add_subplot())
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "c", "d"]
