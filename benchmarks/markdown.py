@@ -25,20 +25,15 @@ PROTOCOL = """\
   convex nor concave (DC), with 500 more points for validation. Table 5: the training part of the first fold, validated
   on its test part, which has fewer points (*n here*) than the paper states for sets without a split of their own; the
   first target of sets that have several.
-- Table 3: the sets' own split, or five folds; R^2 x 100, mean over folds. *one fit*: `DCRegressorCV` with early
-  stopping, coarse alphas 0.3, 0.03, 0.003, 0.0003 and one round around the best, temperatures 0, 0.1 and 0.2, at most
-  400 iterations, predictions kept in the range of the training targets. A piece per point up to 2000 rows in folds, 300
-  pieces otherwise. *ours*: with the alpha found, a second search tries fits to parts of the features (8 features or
-  more; 80% of them, 50% of more than 20), or, for large sets without such parts or with a split of their own, 1000
-  pieces. Searches within a standard error of the better one, fold by fold, are kept; their predictions are averaged,
-  each the mean of six fits with cells drawn anew, twelve for parts of the features (with a piece per point: of the fit
-  to all rows and, up to 1200 rows, those that leave an inner fold out), see `benchmarks/averages.py`. Five inner folds,
-  three for more than 1200 rows in folds. The second search is scored by the mean of four or six fits where it has parts
-  of the features, the first by one fit. *gap*: of the kept searches the one with the largest, mean over folds.
+- Table 3: the sets' own split, or five folds; R^2 x 100, mean over folds. *ours*: one `DCRegressorCV` with a piece per
+  point, early stopping, coarse alphas 0.3, 0.03, 0.003, 0.0003 and one round around the best, temperatures 0, 0.1 and
+  0.2, at most 400 iterations, predictions kept in the range of the training targets; five inner folds. It predicts by
+  the mean of the fit to all rows and those that leave an inner fold out (`ensemble=True`); *one fit* is the first of
+  these alone.
 - Table 4: five stratified folds (those of the paper are not published); mean accuracy of nearest neighbors under one
   learned divergence, each a line of code with defaults (`CLASSIFIERS` in `benchmarks/ours.py`). *PBDLCV*:
-  `PBDLCV(scoring="accuracy")`, with what it chooses. *BregmanNCA*: a soft vote of 50 neighbors. *gap* is that of
-  *PBDLCV*.
+  `PBDLCV(scoring="accuracy")`, with what it chooses, the feature map among it. *BregmanNCA*: a soft vote of 50
+  neighbors. *gap* is that of *PBDLCV*.
 - *forest*: 100 trees, features per split from d^0.25 to d^0.75; *xgboost*: depth 1 to 10 and learning rate 0.05, 0.1 or
   0.5; *lasso*: LassoCV. Each is chosen by 5-fold cross-validation inside the training part.
 - Seconds of tables 3 and 4 are CPU seconds, which other work on the machine hardly changes, but for *ours: fit*, which

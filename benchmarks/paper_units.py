@@ -109,7 +109,7 @@ def compute(unit: Unit, quick: bool) -> Outcome:
     if unit.method in ours.CLASSIFIERS:
         return ours.classification(unit.method, fold, inner, quick)
     if unit.method == "ours":
-        return ours.regression(fold, inner, quick, own_split=unit.settings["rows"] == "own split")
+        return ours.regression(fold, inner, quick)
     if unit.method == "lasso":
         return baselines.lasso(fold, inner, quick)
     return getattr(baselines, unit.method)(fold, inner, quick, classify=classify)
