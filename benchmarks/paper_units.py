@@ -61,8 +61,7 @@ def measured(unit: Unit) -> tuple[str, ...]:
     if unit.method not in own_methods(unit.table):
         return ("benchmarks/baselines.py",)
     own = ("bregnet/solver", "bregnet/learners", "bregnet/selection", "benchmarks/ours.py")
-    more = ("benchmarks/averages.py",) if unit.table == 3 else ("bregnet/divergences", "bregnet/retrieval")
-    return own + more
+    return own if unit.table == 3 else (*own, "bregnet/divergences", "bregnet/retrieval")
 
 
 def fold_units(table: int, row: FoldRow, method: str, quick: bool) -> list[Unit]:
@@ -94,10 +93,6 @@ def require_data(units: Sequence[Unit]) -> None:
         paper_folds(name)
 
 
-def _has_own_split(unit: Unit) -> bool:
-    return any(row.n_folds == 1 for row in TABLE_3 if (row.key, row.target) == (unit.set, unit.target))
-
-
 def compute(unit: Unit, quick: bool) -> Outcome:
     """Do the work of a unit."""
     max_iter = QUICK_ITERATIONS if quick else MOST_ITERATIONS
@@ -113,7 +108,7 @@ def compute(unit: Unit, quick: bool) -> Outcome:
     if unit.method in ours.CLASSIFIERS:
         return ours.classification(unit.method, fold, inner, quick)
     if unit.method == "ours":
-        return ours.regression(fold, inner, quick, own_split=_has_own_split(unit))
+        return ours.regression(fold, inner, quick)
     if unit.method == "lasso":
         return baselines.lasso(fold, inner, quick)
     return getattr(baselines, unit.method)(fold, inner, quick, classify=classify)

@@ -68,7 +68,9 @@ TABLES = {
 FRAMES = ["pandas", "polars"]
 CLASSIFIERS = {
     "PBDL": lambda: PBDL(n_pieces=4, tol=0.9, temperature=0.2, random_state=0),
-    "PBDLCV": lambda: PBDLCV([0.1], cv=2, refinements=0, temperatures=[0.1], n_pieces=4, tol=0.9, random_state=0),
+    "PBDLCV": lambda: PBDLCV(
+        [0.1], feature_map=None, cv=2, refinements=0, temperatures=[0.1], n_pieces=4, tol=0.9, random_state=0
+    ),
     "classifier": lambda: BregmanKNeighborsClassifier(),
     "ranker": lambda: BregmanRanker("kl"),
 }

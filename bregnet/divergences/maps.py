@@ -21,7 +21,7 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from torch import Tensor
 
 from bregnet._core import arrays
@@ -306,10 +306,13 @@ def point_map(transformer: Any) -> PointMap:
     return PointMap([_other(transformer)])
 
 
-def fitted_map(given: Any, features: np.ndarray, classes: np.ndarray | None) -> PointMap:
+def fitted_map(
+    given: Any, features: np.ndarray, classes: np.ndarray | None, weights: np.ndarray | None = None
+) -> PointMap:
     """The map that a copy of a transformer makes after a fit to rows, and to their classes where there are any.
 
-    A :class:`PointMap`, and a transformer in scikit-learn's ``FrozenEstimator``, are taken as they are.
+    Weights of the rows are passed on where its `fit` takes them. A :class:`PointMap`, and a transformer in
+    scikit-learn's ``FrozenEstimator``, are taken as they are.
     """
     if isinstance(given, PointMap | FrozenEstimator):
         found = point_map(given)
@@ -320,7 +323,10 @@ def fitted_map(given: Any, features: np.ndarray, classes: np.ndarray | None) -> 
                 " as 'rbf', or one that was fitted before, in a FrozenEstimator"
             )
         rows = np.asarray(features, dtype=np.float64)
-        found = point_map(clone(given).fit(rows) if classes is None else clone(given).fit(rows, classes))
+        known = {} if classes is None else {"y": classes}
+        if weights is not None and has_fit_parameter(given, "sample_weight"):
+            known["sample_weight"] = weights
+        found = point_map(clone(given).fit(rows, **known))
     if found.n_features not in (None, features.shape[1]):
         raise ValueError(f"feature_map must be for the {features.shape[1]} features of X, got one for {found!r}")
     some, steps = np.asarray(features[:1], dtype=np.float64), []

@@ -17,6 +17,7 @@ class KnownPairs(NamedTuple):
     tangents: np.ndarray  # (m,), row numbers
     points: np.ndarray
     similar: np.ndarray  # bool
+    weights: np.ndarray | None = None  # how much each pair counts, where that differs
 
     def divergences(self, divergence: BregmanDivergence, features: np.ndarray, n_elements: int = 1 << 20) -> np.ndarray:
         """D of every pair of rows of `features`, which may lie in a file.
@@ -38,12 +39,17 @@ def _double(rows: np.ndarray) -> np.ndarray:
 
 
 def similarity_threshold(
-    distances: np.ndarray, similar: np.ndarray, strategy: str = "accuracy", rate: float | None = None
+    distances: np.ndarray,
+    similar: np.ndarray,
+    weights: np.ndarray | None = None,
+    *,
+    strategy: str = "accuracy",
+    rate: float | None = None,
 ) -> float:
     """The threshold up to which pairs count as similar, best by a strategy of :meth:`bregnet.PBDL.calibrate`.
 
-    Midway between two distances, or as near to it as numbers get; plus or minus infinity where everything or nothing
-    counts as similar.
+    Pairs count by their weights, if there are any. Midway between two distances, or as near to it as numbers get; plus
+    or minus infinity where everything or nothing counts as similar.
     """
     known = ("accuracy", "balanced_accuracy", "true_positive_rate", "false_positive_rate")
     check.one_of("strategy", strategy, known)
@@ -53,14 +59,15 @@ def similarity_threshold(
     if rate is not None and not strategy.endswith("rate"):
         raise ValueError(f"rate goes with a strategy of a rate, got {rate!r} with {strategy!r}")
     goal = 0.0 if rate is None else float(rate)
-    n_similar, n_other = int(similar.sum()), int((~similar).sum())
+    alike, unlike = (kind if weights is None else weights * kind for kind in (similar, ~similar))
+    n_similar, n_other = alike.sum(), unlike.sum()
     if n_similar == 0 or n_other == 0:
         raise ValueError(f"pairs of both kinds are needed, got {n_similar} similar and {n_other} dissimilar ones")
     order = np.argsort(distances, kind="stable")
     ordered = distances[order]
     ends = np.flatnonzero(np.append(ordered[1:] > ordered[:-1], True))  # a threshold cannot part ties
-    found = np.append(0, np.cumsum(similar[order])[ends])
-    wrong = np.append(0, np.cumsum(~similar[order])[ends])
+    found = np.append(0, np.cumsum(alike[order])[ends])
+    wrong = np.append(0, np.cumsum(unlike[order])[ends])
     below, above = ordered[ends[:-1]], ordered[ends[:-1] + 1]
     between = below / 2 + above / 2
     levels = np.concatenate([[-np.inf], np.where((below <= between) & (between < above), between, below), [np.inf]])

@@ -49,27 +49,31 @@ def _mahalanobis(
     varies = np.flatnonzero(points.any(0))
     if len(varies) == 0:
         return Quadratic(matrix)
-    points, (tangents, others, similar), classes = points[:, varies], supervision.known, supervision.classes
+    points, known, classes = points[:, varies], supervision.known, supervision.classes
+    tangents, others, similar, counts = known
     if kind == "euclid":
         metric = np.eye(len(varies))
     elif kind == "nca":
         metric = _neighbourhood_components(points, classes, random_state)
     else:
-        metric = _within(points, points[tangents[similar]] - points[others[similar]], classes)
+        metric = _within(points, points[tangents[similar]] - points[others[similar]], classes, supervision.weights)
     apart = points[tangents[~similar]] - points[others[~similar]]
-    mean = np.mean(((apart @ metric) * apart).sum(1))
+    mean = np.average(((apart @ metric) * apart).sum(1), weights=None if counts is None else counts[~similar])
     metric = (MARGIN / mean if mean > 0 else 1.0) * (metric + metric.T) / 2
     matrix[np.ix_(varies, varies)] = metric / unit[varies] / unit[varies, None]
     return Quadratic(matrix)
 
 
-def _within(points: np.ndarray, differences: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
+def _within(
+    points: np.ndarray, differences: np.ndarray, classes: np.ndarray | None, weights: np.ndarray | None
+) -> np.ndarray:
     """Inverse of the shrunk covariance around class means, or of differences between similar points."""
     residuals = differences
     if classes is not None:
-        counts = np.bincount(classes)
-        means = np.stack([np.bincount(classes, column) / counts for column in points.T], axis=1)
-        residuals = points - means[classes]
+        weights = np.ones(len(points)) if weights is None else weights / weights.mean()
+        counts = np.bincount(classes, weights)
+        means = np.stack([np.bincount(classes, weights * column) / counts for column in points.T], axis=1)
+        residuals = np.sqrt(weights)[:, None] * (points - means[classes])
     covariance = ledoit_wolf(residuals, assume_centered=True)[0]
     level = np.trace(covariance) / len(covariance)
     if level == 0:  # similar points are equal

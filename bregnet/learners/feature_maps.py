@@ -16,6 +16,7 @@ from bregnet.divergences.maps import AffineStep, GaussianStep, PointMap, Step, a
 from bregnet.solver.points import Standardisation
 
 KINDS = ("lda", "rbf", "rbf+lda")
+MANY_FEATURES = 100  # feature_map="auto" is LDA from here on: `python -m benchmarks.embeddings` has what it gains
 
 
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -81,7 +82,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         tags.target_tags.required = isinstance(self.kind, str) and self.kind.endswith("lda")
         return tags
 
-    def fit(self, X: Array, y: Array | None = None) -> FeatureMap:
+    def fit(self, X: Array, y: Array | None = None, sample_weight: Array | None = None) -> FeatureMap:
         """Choose landmarks and directions.
 
         Parameters
@@ -89,6 +90,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         X : array of shape (n_samples, n_features)
         y : array of shape (n_samples,), default=None
             Class labels, which LDA needs.
+        sample_weight : array of shape (n_samples,), default=None
+            Weights of the rows in means and covariances; those of weight 0 are left out.
 
         Returns
         -------
@@ -112,7 +115,12 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             check.class_labels(labels)
         else:
             features = check.validate_data(self, to_numpy(X, "X"), **numbers)
-        units = Standardisation.from_rows(features)
+        row_weights = check.sample_weights(sample_weight, len(features))
+        if row_weights is not None:
+            present = row_weights > 0
+            features, row_weights = features[present], row_weights[present]
+            labels = labels[present] if needs_classes else None
+        units = Standardisation.from_rows(features, weights=row_weights)
         units.refuse_below(1e-300)
         weights = np.divide(1.0, units.unit, out=np.zeros_like(units.unit), where=units.scale > 0)
         steps: list[Step] = [affine_step(np.diag(weights), -weights * units.centre)]
@@ -121,7 +129,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             landmarks = landmarks[seed.permutation(len(landmarks))[:n_components]]
             steps.append(_kernel_step(landmarks, 1 / (width**2 * features.shape[1])))
         if needs_classes:
-            steps.append(_discriminant_step(PointMap(steps)(features), np.unique(labels, return_inverse=True)[1]))
+            classes = np.unique(labels, return_inverse=True)[1]
+            steps.append(_discriminant_step(PointMap(steps)(features), classes, row_weights))
         self.point_map_ = PointMap(steps)
         return self
 
@@ -159,59 +168,77 @@ def _kernel_step(landmarks: np.ndarray, gamma: float) -> GaussianStep:
     return GaussianStep(given, directions * root @ directions.T, gamma)
 
 
-def _discriminant_step(points: np.ndarray, classes: np.ndarray) -> AffineStep:
-    """Directions in which class means are farthest apart, for unit covariance inside classes, a ridge added."""
-    counts = np.bincount(classes)
+def _discriminant_step(points: np.ndarray, classes: np.ndarray, weights: np.ndarray | None) -> AffineStep:
+    """Directions in which class means are farthest apart, for unit covariance inside classes, a ridge added.
+
+    A row of weight 2 counts as two. Weights with a mean below 1, such as shares, are relative.
+    """
+    weights = np.ones(len(points)) if weights is None else weights / min(1.0, weights.mean())
+    counts = np.bincount(classes, weights)
     if len(counts) < 2:
         raise ValueError("y must have at least 2 classes for LDA, got 1")
-    centre = points.mean(0)
-    means = np.stack([np.bincount(classes, column) for column in points.T], axis=1) / counts[:, None]
-    inside = points - means[classes]
-    ridge = _ridge(points - centre, classes, counts)
-    eigenvalues, directions = np.linalg.eigh((inside.T @ inside + ridge * np.eye(points.shape[1])) / len(points))
-    whitened = directions / np.sqrt(eigenvalues.clip(min=ridge / len(points) if ridge > 0 else 1.0))  # (d, d)
-    between = np.sqrt(counts / len(points))[:, None] * ((means - centre) @ whitened)
+    centre = np.average(points, axis=0, weights=weights)
+    means = np.stack([np.bincount(classes, column) for column in (weights * points.T)], axis=1) / counts[:, None]
+    inside = np.sqrt(weights)[:, None] * (points - means[classes])
+    ridge = _ridge(points - centre, classes, counts, weights)
+    eigenvalues, directions = np.linalg.eigh((inside.T @ inside + ridge * np.eye(points.shape[1])) / counts.sum())
+    whitened = directions / np.sqrt(eigenvalues.clip(min=ridge / counts.sum() if ridge > 0 else 1.0))  # (d, d)
+    between = np.sqrt(counts / counts.sum())[:, None] * ((means - centre) @ whitened)
     _, sizes, axes = np.linalg.svd(between, full_matrices=False)
     axes = axes[: max(1, int((sizes > 1e-9 * sizes[0]).sum()))][: len(counts) - 1]
     matrix = axes @ whitened.T
     return affine_step(matrix, -matrix @ centre)
 
 
-def _ridge(centred: np.ndarray, classes: np.ndarray, counts: np.ndarray) -> float:
+def _ridge(centred: np.ndarray, classes: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> float:
     """The ridge of least leave-one-out error of the regression of class indicators on centered points.
 
     That regression spans the discriminant coordinates, and its errors are known without fitting again: residuals over
     one minus leverage. All classes count alike.
     """
-    squares, directions = np.linalg.eigh(centred.T @ centred)
+    root = np.sqrt(weights)[:, None]
+    weighted = root * centred
+    squares, directions = np.linalg.eigh(weighted.T @ weighted)
     used = squares > 1e-10 * squares[-1]
     if not used.any():
         return 0.0
-    left = centred @ (directions[:, used] / np.sqrt(squares[used]))  # (n, r)
+    left = weighted @ (directions[:, used] / np.sqrt(squares[used]))  # (n, r)
     targets = (classes[:, None] == np.arange(len(counts))) / np.sqrt(counts)
-    targets = targets - targets.mean(0)
+    targets = root * (targets - np.average(targets, axis=0, weights=weights))
     along = left.T @ targets
 
     def error(ridge: float) -> float:
         kept = squares[used] / (squares[used] + ridge)
-        leverage = 1 / len(centred) + np.square(left) @ kept
+        leverage = 1 / counts.sum() + np.square(left) @ kept / weights
         residuals = (targets - left @ (kept[:, None] * along)) / (1 - leverage).clip(min=1e-9)[:, None]
         return float(np.square(residuals).sum())
 
     return min(squares[-1] * np.logspace(-6, 0, 13), key=error)
 
 
-def map_for(given: Any, features: np.ndarray, classes: np.ndarray | None, random_state: Any) -> PointMap | None:
-    """What the parameter `feature_map` of PBDL is after a fit to these features, and their classes if there are any."""
+def map_for(
+    given: Any,
+    features: np.ndarray,
+    classes: np.ndarray | None,
+    random_state: Any = None,
+    weights: np.ndarray | None = None,
+) -> PointMap | None:
+    """What the parameter `feature_map` of PBDL is after a fit to these features, and their classes if there are any.
+
+    "auto" leaves rows that lie in a file alone.
+    """
+    if isinstance(given, str) and given == "auto":
+        wide = classes is not None and features.shape[1] >= MANY_FEATURES and not isinstance(features, np.memmap)
+        given = "lda" if wide else None
     if given is None:
         return None
     if isinstance(given, str):
         kind = check.one_of("feature_map", given, KINDS)
         given = FeatureMap(kind, random_state=0 if random_state is None else random_state)
     elif isinstance(given, type) or not hasattr(given, "transform"):
-        accepted = f"None, {', '.join(map(repr, KINDS))} or a transformer"
+        accepted = f"'auto', None, {', '.join(map(repr, KINDS))} or a transformer"
         raise ValueError(f"feature_map must be {accepted}, got {given!r}")
-    return fitted_map(given, features, classes)
+    return fitted_map(given, features, classes, weights)
 
 
 def steepest(function: Any, feature_map: PointMap, features: np.ndarray, scale: np.ndarray) -> np.ndarray:

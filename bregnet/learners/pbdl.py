@@ -105,13 +105,14 @@ class PBDL(LearnedPairs, SolverEstimator):
         them. It mends nearest-neighbour accuracy where a linear metric does well.
     companion_weight : float, default=1.0
         Its weight.
-    feature_map : None, "lda", "rbf", "rbf+lda" or transformer, default=None
+    feature_map : "auto", None, "lda", "rbf", "rbf+lda" or transformer, default="auto"
         A map that is fitted first; the function is then learned of mapped points, whereas the divergence takes points
-        as they are. "rbf" are 300 features of a Gaussian kernel, with which regions of classes need not be convex,
-        "lda" are discriminant coordinates, and "rbf+lda" are those of kernel features: see
+        as they are. "auto" is "lda" for labels and 100 features or more, such as embeddings, unless rows lie in a file
+        or come by `partial_fit`, and None otherwise. "rbf" are 300 features of a Gaussian kernel, with which regions of
+        classes need not be convex, "lda" are discriminant coordinates, and "rbf+lda" are those of kernel features: see
         :class:`bregnet.FeatureMap`, which has the width of the kernel. A copy of any other transformer is fitted, with
-        labels if there are any but without weights of rows; one in scikit-learn's ``FrozenEstimator`` is taken as it
-        is.
+        labels if there are any, and with weights of rows where its `fit` takes them; one in scikit-learn's
+        ``FrozenEstimator`` is taken as it is.
     standardize : bool, default=True
         Whether alpha refers to features of unit variance. Otherwise it refers to the data as given.
     tol : float, default=0.1
@@ -202,7 +203,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         strictness: float = 0.0,
         companion: str | Generator | None = None,
         companion_weight: float = 1.0,
-        feature_map: Any = None,
+        feature_map: Any = "auto",
         standardize: bool = True,
         tol: float = 0.1,
         max_iter: int = 5000,
@@ -247,7 +248,8 @@ class PBDL(LearnedPairs, SolverEstimator):
             Class labels, numbers or strings.
         sample_weight : array of shape (n_samples,), default=None
             Weights of the rows in the program: a pair counts by the product of two. A row of weight 2 counts as two
-            rows, one of weight 0 not at all. Companions and `threshold_` are those of the rows without weights.
+            rows, one of weight 0 not at all. So it is in companions (but "nca"), in feature maps that know weights, and
+            for `threshold_`.
 
         Returns
         -------
@@ -391,7 +393,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         self._store(function, divergence, feature_map, given, scale)
         strategy = "balanced_accuracy" if self.balanced else "accuracy"
         distances = supervision.known.divergences(divergence, features)
-        self.threshold_ = similarity_threshold(distances, supervision.known.similar, strategy)
+        self.threshold_ = similarity_threshold(distances, *supervision.known[2:], strategy=strategy)
         objective = _original_objective(problem, points, function)
         if not np.isclose(objective, result.objective, rtol=1e-9):  # ties that rounding has broken another way
             result = result.restated(objective, options.tol)
@@ -412,10 +414,13 @@ class PBDL(LearnedPairs, SolverEstimator):
 
     def _mapping(self, features: np.ndarray, supervision: Supervision) -> PointMap | None:
         """The feature map, fitted."""
-        if self.feature_map is not None and self._seen is not None:
+        given = self.feature_map
+        if self._seen is not None and isinstance(given, str) and given == "auto":
+            given = None
+        if given is not None and self._seen is not None:
             raise ValueError("feature_map must be None for partial_fit, or its map would change with every call")
         seed = self.random_state if isinstance(self.random_state, Integral) else None
-        return map_for(self.feature_map, features, supervision.classes, seed)
+        return map_for(given, features, supervision.classes, seed, supervision.weights)
 
     def _store(
         self,

@@ -133,7 +133,7 @@ class LearnedPairs(BaseEstimator):
         """
         distances = np.asarray(to_numpy(self.pair_distance(X, Y)))
         alike = check.booleans("similar", to_numpy(similar, "similar"), len(distances), signs=True)
-        self.threshold_ = similarity_threshold(distances, alike, strategy, rate)
+        self.threshold_ = similarity_threshold(distances, alike, strategy=strategy, rate=rate)
         return self
 
     def score(self, X: Array, y: Array) -> float:

@@ -243,7 +243,7 @@ class BregmanNCA(LearnedPairs):
         self.classes_, self.n_iter_, self.log_likelihoods_ = supervision.names, len(losses) - 1, -np.array(losses)
         self.function_, self.divergence_ = _in_units(parameters, units)
         distances = supervision.known.divergences(self.divergence_, features)
-        self.threshold_ = similarity_threshold(distances, supervision.known.similar, "balanced_accuracy")
+        self.threshold_ = similarity_threshold(distances, supervision.known.similar, strategy="balanced_accuracy")
         return self
 
     def _check_parameters(self) -> None:
@@ -261,7 +261,7 @@ class BregmanNCA(LearnedPairs):
     def _start(self, points: np.ndarray, classes: np.ndarray, seed: int, device: torch.device) -> _Parameters:
         """The function to start at, for features of unit variance."""
         if self.init == "pbdl":
-            learned = PBDL(device=device, random_state=seed).fit(points, classes).function_
+            learned = PBDL(feature_map=None, device=device, random_state=seed).fit(points, classes).function_
             slopes, intercepts, temperature = learned.slopes, learned.intercepts, learned.temperature
         else:
             slopes, intercepts, temperature = *_logistic_pieces(points, classes), 1.0

@@ -82,7 +82,10 @@ class Labels(Supervision):
         self.weights, counts = weights, np.bincount(self.classes, weights).astype(float)
         n_similar, n_pairs = np.square(counts).sum(), counts.sum() ** 2
         self._weights = _pair_weights(balanced, n_similar, n_pairs - n_similar)
-        self.known = drawn_pairs(self.classes, random_state)
+        known = drawn_pairs(self.classes, random_state)
+        self.known = (
+            known if weights is None else known._replace(weights=weights[known.tangents] * weights[known.points])
+        )
 
     def arranged(self, merged: Merged) -> tuple[Merged, np.ndarray]:
         """Points with the same classes lie together."""

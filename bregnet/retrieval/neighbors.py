@@ -17,6 +17,17 @@ from bregnet._core.validation import sample_weights
 from bregnet.retrieval.base import PRECISIONS, RadiusSearcher, WeightedNeighbors
 
 
+def class_votes(classes: np.ndarray, n_classes: int, weights: np.ndarray | None = None) -> np.ndarray:
+    """Sums of the weights of each class (n_queries, n_classes), given the neighbors' classes (n_queries, n_neighbors).
+
+    Without weights all neighbors count alike. The class of a query is the one with most votes, the first of several.
+    """
+    n_queries = len(classes)
+    places = (n_classes * np.arange(n_queries)[:, None] + classes).ravel()
+    votes = np.bincount(places, None if weights is None else weights.ravel(), n_queries * n_classes)
+    return votes.reshape(n_queries, n_classes)
+
+
 class BregmanNearestNeighbors(RadiusSearcher):
     """Search for the nearest rows under a Bregman divergence.
 
@@ -240,9 +251,7 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
     def _votes(self, X: Array | None) -> np.ndarray:
         """Sum of the weights of each class, (n_queries, n_classes)."""
         weights, ids = self._weighted_neighbours(X)
-        n_queries, n_classes = len(ids), len(self.classes_)
-        places = n_classes * np.arange(n_queries)[:, None] + self._classes[ids]
-        return np.bincount(places.ravel(), weights.ravel(), n_queries * n_classes).reshape(n_queries, n_classes)
+        return class_votes(self._classes[ids], len(self.classes_), weights)
 
     def score(self, X: Any, y: Array, sample_weight: Any = None) -> float:
         """Share of rows whose class is predicted.

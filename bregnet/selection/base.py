@@ -20,7 +20,7 @@ from bregnet._core.notebook import shown_in_notebooks
 from bregnet.learners.base import SolverEstimator
 from bregnet.selection.folds import Plan, Split, Variant, checked_splits, fitted_members
 from bregnet.selection.members import Member
-from bregnet.selection.search import Row, Search, best_row, side_by_side
+from bregnet.selection.search import Row, Search, side_by_side
 
 
 @shown_in_notebooks
@@ -123,8 +123,7 @@ class SearchCV(BaseEstimator, ABC):
         plan, search = self._plan(features, targets, weights), self._search()
         splits = checked_splits(self._folds(targets), features, targets, groups, classifier=self._classes)
         self._check_splits(splits, targets)
-        rows = search.run(plan, splits)
-        best = best_row(rows, search.one_standard_error)
+        rows, best = search.run(plan, splits)
         if np.isnan(best.mean):
             raise ValueError("scoring must give a number for some alpha in all folds of cv, got nan for every one")
         tasks = [(plan, np.arange(len(features)), best, [member]) for member in plan.members]

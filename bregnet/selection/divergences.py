@@ -17,9 +17,11 @@ from sklearn.utils import Tags
 from bregnet._core import validation as check
 from bregnet._core.tied_ranks import TiedRanks
 from bregnet.divergences import Generator
-from bregnet.learners import PBDL
+from bregnet.learners import PBDL, FeatureMap
+from bregnet.learners.feature_maps import MANY_FEATURES
 from bregnet.learners.similarity import LearnedPairs
 from bregnet.retrieval.evaluation import MEASURES
+from bregnet.retrieval.neighbors import class_votes
 from bregnet.selection.base import SearchCV
 from bregnet.selection.folds import Plan, Split, Variant
 from bregnet.selection.search import Row, Search
@@ -27,6 +29,7 @@ from bregnet.selection.search import Row, Search
 # Of the rows of a split, by default. Held-out mAP of what five folds choose, and of what these choose, three splits:
 # wdbc 96.1 and 96.5, vehicle 73.6 and 73.7, wine 97.3 and 97.3, iris 97.2 and 97.1.
 HELD_OUT = 0.4
+WIDTHS = (1.0, 2.0)  # of kernels that feature_map="auto" chooses from
 MOST_QUERIES = 500  # of a fold: several hundred average precisions have a mean that is known to about 0.01
 MOST_ITEMS = {"map": 2000, "auc": 2000, "accuracy": 20_000}  # that they are searched among
 TIE = 1e-9  # divergences that differ by no more tie, as far as a score goes; classes are about 2 apart
@@ -111,25 +114,23 @@ def _some(rows: np.ndarray, most: int, random: np.random.RandomState) -> np.ndar
 
 
 def is_right(values: np.ndarray, wanted: np.ndarray, classes: np.ndarray, counts: Sequence[int]) -> np.ndarray:
-    """Whether most of the k nearest items have the class of a query, (n_counts, n_queries), for some numbers k.
-
-    Of classes with as many votes the first counts.
-    """
+    """Whether most of the k nearest items have the class of a query, (n_counts, n_queries), for some numbers k."""
     most = min(max(counts), values.shape[1])
     nearest = np.argpartition(values, most - 1, axis=1)[:, :most]
     order = np.take_along_axis(values, nearest, 1).argsort(1, kind="stable")
     voters = classes[np.take_along_axis(nearest, order, 1)]
-    votes = np.cumsum(voters[:, :, None] == np.arange(max(classes.max(), wanted.max()) + 1), axis=1)
-    return np.stack([votes[:, min(count, most) - 1].argmax(1) == wanted for count in counts])
+    n_classes = classes.max() + 1
+    return np.stack([class_votes(voters[:, :count], n_classes).argmax(1) == wanted for count in counts])
 
 
 class PBDLCV(LearnedPairs, SearchCV):
     """A divergence learned from labels, with its parameters chosen by cross-validation.
 
-    Fits are made for every alpha in every fold. Temperature, companion and, for accuracy, the number of neighbors are
-    chosen without other fits. By default held-out rows are ranked among held-out rows: among the rows of the fit a
-    divergence remembers labels, and what remembers them best would be chosen. A cell of the grid is judged by the mean
-    over itself and its neighbors in alpha and in the number of neighbors.
+    Fits are made in every fold, for every feature map first, and for every alpha with the best map. Temperature,
+    companion and, for accuracy, the number of neighbors are chosen without other fits. By default held-out rows are
+    ranked among held-out rows: among the rows of the fit a divergence remembers labels, and what remembers them best
+    would be chosen. A cell of the grid is judged by the mean over itself and its neighbors in alpha and in the number
+    of neighbors.
 
     Parameters
     ----------
@@ -161,9 +162,10 @@ class PBDLCV(LearnedPairs, SearchCV):
     companion_weight : float or sequence of float, default=(0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
         The weight of the companion, or weights to choose from. With a large one the order is the companion's, so that
         accuracy need not be below that of Euclid.
-    feature_map : None, "lda", "rbf", "rbf+lda" or transformer, default=None
-        As in :class:`PBDL`; it is fitted to the training rows of each fold. `grid` can choose it, and the width of a
-        kernel: ``{"feature_map": [None, "lda", FeatureMap("rbf+lda"), FeatureMap("rbf+lda", width=2.0)]}``.
+    feature_map : "auto", None, "lda", "rbf", "rbf+lda", transformer or list of these, default="auto"
+        As in :class:`PBDL`; it is fitted to the training rows of each fold. Of several the best is taken, by fits with
+        the middle alpha: they are not tried with all alphas. "auto" chooses between None (below 100 features), "lda",
+        and "rbf+lda" with kernels of two widths.
     standardize : bool, default=True
     tol : float, default=0.1
     max_iter : int, default=5000
@@ -235,7 +237,7 @@ class PBDLCV(LearnedPairs, SearchCV):
         strictness: float = 0.0,
         companion: str | Generator | None = "auto",
         companion_weight: float | Sequence[float] = (0.1, 0.3, 1.0, 3.0, 10.0, 100.0),
-        feature_map: Any = None,
+        feature_map: Any = "auto",
         standardize: bool = True,
         tol: float = 0.1,
         max_iter: int = 5000,
@@ -332,13 +334,29 @@ class PBDLCV(LearnedPairs, SearchCV):
         return StratifiedShuffleSplit(5, test_size=HELD_OUT, random_state=self._known_seed)
 
     def _search(self) -> Search:
-        if self.grid is None:
-            return super()._search()
-        taken = {"alpha", "temperature", *self._varied}
-        known = set(PBDL().get_params(deep=False)) - taken
-        if not isinstance(self.grid, Mapping) or not set(self.grid) <= known:
-            raise ValueError(f"grid must be a dict of parameters out of {sorted(known)}, got {self.grid!r}")
-        return super()._search()._replace(grid=list(ParameterGrid(dict(self.grid))))
+        search, grid = super()._search(), self.grid
+        if grid is not None:
+            taken = {"alpha", "temperature", *self._varied}
+            known = set(PBDL().get_params(deep=False)) - taken
+            if not isinstance(grid, Mapping) or not set(grid) <= known:
+                raise ValueError(f"grid must be a dict of parameters out of {sorted(known)}, got {grid!r}")
+            search = search._replace(grid=list(ParameterGrid(dict(grid))))
+        if "feature_map" in (grid or {}):
+            return search
+        return search._replace(rivals=[{**(search.grid[0] or {}), "feature_map": each} for each in self._rival_maps()])
+
+    def _rival_maps(self) -> Sequence[Any]:
+        """Feature maps to choose from, none where there is no choice."""
+        given = self.feature_map
+        if isinstance(given, list | tuple):
+            if not given:
+                raise ValueError("feature_map must be a feature map or a list with some, got an empty one")
+            return given
+        if not isinstance(given, str) or given != "auto":
+            return ()
+        curved = [FeatureMap("rbf+lda", width=width, random_state=self._known_seed) for width in WIDTHS]
+        few = self.n_features_in_ < MANY_FEATURES  # with many, fits without a map are slow
+        return [*([None] if few else []), "lda", *curved]
 
     def _check_splits(self, splits: Sequence[Split], targets: np.ndarray) -> None:
         for number, (train, test) in enumerate(splits):

@@ -179,6 +179,8 @@ class Search(NamedTuple):
     verbose : int
     grid : sequence of dict or None
         Other parameters, each with fits of its own.
+    rivals : sequence of dict
+        Parameters of which one is chosen first, by fits with the middle alpha; the others are not tried with it.
     """
 
     alphas: tuple[float, ...]
@@ -187,17 +189,28 @@ class Search(NamedTuple):
     n_jobs: int | None
     verbose: int
     grid: Sequence[Mapping[str, Any] | None] = (None,)
+    rivals: Sequence[Mapping[str, Any]] = ()
 
-    def run(self, plan: Plan, splits: Sequence[Split]) -> list[Row]:
-        """Rows of all that was tried, alpha descending."""
+    def run(self, plan: Plan, splits: Sequence[Split]) -> tuple[list[Row], Row]:
+        """Rows of all that was tried, alpha descending, and the best."""
         rows: list[Row] = []
+        lost: list[Row] = []
         n_fits = len(splits) * len(plan.members)  # for each alpha
         with tqdm(unit="fit", disable=not self.verbose) as bar:
             new, grid = sorted(set(self.alphas), reverse=True), self.grid
+            if self.rivals:
+                bar.total = n_fits * len(self.rivals)
+                bar.set_description("feature maps")
+                rows, lost = self._contest(plan, splits, new[len(new) // 2], bar)
+                won = rows[0].grid or {}
+                if len(grid) == 1:
+                    grid, new = [won], [alpha for alpha in new if alpha != rows[0].alpha]
+                else:
+                    rows, lost, grid = [], rows + lost, [{**won, **(each or {})} for each in grid]
             for round_ in range(self.refinements + 1):
                 bar.total = bar.n + len(new) * n_fits * len(grid)
                 bar.set_description(f"round {round_ + 1} of at most {self.refinements + 1}")
-                before = best_row(rows, False).merit if rows else -math.inf
+                before = best_row(rows, False).merit if round_ else -math.inf
                 rows += self._round(plan, splits, new, grid, bar)
                 if plan.smooth:
                     rows = judged(rows)
@@ -206,7 +219,15 @@ class Search(NamedTuple):
                 new, grid = between(best.alpha, [row.alpha for row in rows if row.grid is best.grid]), [best.grid]
                 if not new or not best.merit > plan.enough(before):
                     break
-        return sorted(rows, key=lambda row: (-row.alpha, row.temperature))
+        best = best_row(rows, self.one_standard_error)
+        return sorted(rows + lost, key=lambda row: (-row.alpha, row.temperature)), best
+
+    def _contest(self, plan: Plan, splits: Sequence[Split], alpha: float, bar: tqdm) -> tuple[list[Row], list[Row]]:
+        """Rows of the rival with the best one, and those of the others."""
+        rows = self._round(plan, splits, [alpha], self.rivals, bar)
+        rows = judged(rows) if plan.smooth else rows
+        won = best_row(rows, False).grid
+        return [row for row in rows if row.grid is won], [row for row in rows if row.grid is not won]
 
     def _round(
         self, plan: Plan, splits: Sequence[Split], alphas: Sequence[float], grid: Sequence[Any], bar: tqdm

@@ -320,7 +320,7 @@ def fake(monkeypatch):
     """Folds without data, and a method of ours that counts its calls; from the third on it is interrupted."""
     calls = []
 
-    def regression(fold, inner, quick, *, own_split):
+    def regression(fold, inner, quick):
         if len(calls) == fake.limit:
             raise fake.trouble
         calls.append(quick)

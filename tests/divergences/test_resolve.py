@@ -41,7 +41,7 @@ def loaded(tmp_path):
         (lambda: PBDL(**FITTED).fit(X, Y), lambda given: given.divergence_.generator),
         (searched, lambda given: given.best_estimator_.divergence_.generator),
         (
-            lambda: PBDLCV([0.1], cv=2, refinements=0, temperatures=[0.0], **FITTED).fit(X, Y),
+            lambda: PBDLCV([0.1], feature_map=None, cv=2, refinements=0, temperatures=[0.0], **FITTED).fit(X, Y),
             lambda given: given.divergence_.generator,
         ),
         (lambda: BregmanRanker(SMOOTH).fit(X), lambda given: SMOOTH),

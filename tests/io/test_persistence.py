@@ -239,7 +239,7 @@ class TestEstimators:
         self.check_search(model, again(model, tmp_path))
 
     def test_search_for_a_divergence(self, tmp_path):
-        model = PBDLCV((0.1, 0.01), cv=2, refinements=0, n_pieces=5, random_state=0).fit(X, LABELS)
+        model = PBDLCV((0.1, 0.01), cv=2, refinements=0, feature_map=None, n_pieces=5, random_state=0).fit(X, LABELS)
         found = again(model, tmp_path)
         self.check_search(model, found)
         assert found.alphas == (0.1, 0.01)

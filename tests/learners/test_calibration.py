@@ -37,9 +37,9 @@ def test_most_pairs_are_classified_correctly(case):
     distances, similar = case
     found, wrong = every_choice(distances, similar).T
     shares = similar.mean(), 1 - similar.mean()
-    a, b = rates(distances, similar, similarity_threshold(distances, similar, "accuracy"))
+    a, b = rates(distances, similar, similarity_threshold(distances, similar, strategy="accuracy"))
     assert shares[0] * a - shares[1] * b == pytest.approx(np.max(shares[0] * found - shares[1] * wrong), abs=1e-12)
-    a, b = rates(distances, similar, similarity_threshold(distances, similar, "balanced_accuracy"))
+    a, b = rates(distances, similar, similarity_threshold(distances, similar, strategy="balanced_accuracy"))
     assert a - b == pytest.approx(np.max(found - wrong), abs=1e-12)
 
 
@@ -49,12 +49,16 @@ def test_a_rate_is_kept_and_the_other_is_the_best_there_is(case, rate):
     distances, similar = case
     choices = every_choice(distances, similar)
 
-    found, wrong = rates(distances, similar, similarity_threshold(distances, similar, "true_positive_rate", rate))
+    found, wrong = rates(
+        distances, similar, similarity_threshold(distances, similar, strategy="true_positive_rate", rate=rate)
+    )
     assert found >= rate
     assert wrong == choices[choices[:, 0] >= rate, 1].min()
     assert found == choices[choices[:, 1] == wrong, 0].max()  # no more similar pairs for the same price
 
-    found, wrong = rates(distances, similar, similarity_threshold(distances, similar, "false_positive_rate", rate))
+    found, wrong = rates(
+        distances, similar, similarity_threshold(distances, similar, strategy="false_positive_rate", rate=rate)
+    )
     assert wrong <= rate
     assert found == choices[choices[:, 1] <= rate, 0].max()
     assert wrong == choices[choices[:, 0] == found, 1].min()  # no dissimilar pairs for nothing
@@ -64,9 +68,17 @@ def test_a_rate_is_kept_and_the_other_is_the_best_there_is(case, rate):
 def test_a_rate_that_can_be_met_exactly_is_met_exactly(hundredths):
     distances, rate = np.arange(200.0), hundredths / 100  # 0.07 * 100 > 7 and 0.29 * 100 < 29 in floating point
     similar = np.arange(200) % 2 == 1
-    assert rates(distances, similar, similarity_threshold(distances, similar, "true_positive_rate", rate))[0] == rate
+    assert (
+        rates(distances, similar, similarity_threshold(distances, similar, strategy="true_positive_rate", rate=rate))[0]
+        == rate
+    )
     similar = np.arange(200) % 2 == 0
-    assert rates(distances, similar, similarity_threshold(distances, similar, "false_positive_rate", rate))[1] == rate
+    assert (
+        rates(distances, similar, similarity_threshold(distances, similar, strategy="false_positive_rate", rate=rate))[
+            1
+        ]
+        == rate
+    )
 
 
 def test_thresholds_lie_midway_and_beyond_all():
@@ -80,16 +92,16 @@ def test_thresholds_lie_midway_and_beyond_all():
 @pytest.mark.parametrize("strategy", ["true_positive_rate", "false_positive_rate"])
 def test_rates_outside_0_to_1_are_refused(strategy, rate):
     with pytest.raises(ValueError, match=f"rate must be between 0 and 1 for strategy '{strategy}', got"):
-        similarity_threshold(np.array([0.0, 1.0]), np.array([True, False]), strategy, rate)
+        similarity_threshold(np.array([0.0, 1.0]), np.array([True, False]), strategy=strategy, rate=rate)
 
 
 def test_what_cannot_be_calibrated():
     with pytest.raises(ValueError, match=r"strategy must be one of 'accuracy', .*, got 'f1'"):
-        similarity_threshold(np.array([0.0, 1.0]), np.array([True, False]), "f1")
+        similarity_threshold(np.array([0.0, 1.0]), np.array([True, False]), strategy="f1")
     with pytest.raises(ValueError, match="both kinds are needed, got 2 similar and 0 dissimilar"):
         similarity_threshold(np.array([0.0, 1.0]), np.array([True, True]))
 
 
 def test_a_rate_goes_with_a_strategy_of_a_rate():
     with pytest.raises(ValueError, match="rate goes with"):
-        similarity_threshold(np.array([0.1, 0.2]), np.array([True, False]), "accuracy", 0.5)
+        similarity_threshold(np.array([0.1, 0.2]), np.array([True, False]), strategy="accuracy", rate=0.5)

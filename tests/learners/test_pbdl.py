@@ -572,7 +572,7 @@ def test_many_features_are_calibrated_some_pairs_at_a_time():
     X, y = classes_apart()
     divergence = plain(tol=0.2).fit(X, y).divergence_
     known = drawn_pairs(y, 0)
-    few = KnownPairs(*(part[::20] for part in known))  # a matrix would not pay
+    few = KnownPairs(*(part[::20] for part in known[:3]))  # a matrix would not pay
     expected = divergence.pairwise(X)[known.points, known.tangents]
     np.testing.assert_array_equal(known.divergences(divergence, X), expected)
     np.testing.assert_allclose(few.divergences(divergence, X, n_elements=10), expected[::20], rtol=1e-9, atol=1e-12)

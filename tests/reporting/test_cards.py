@@ -66,7 +66,7 @@ def test_an_unfitted_learner_shows_parameters_only():
 
 
 def test_searches_show_what_they_chose(data):
-    chosen = PBDLCV([0.1], cv=2, refinements=0, temperatures=[0.3], tol=0.5).fit(*data)
+    chosen = PBDLCV([0.1], feature_map=None, cv=2, refinements=0, temperatures=[0.3], tol=0.5).fit(*data)
     assert "alpha <b>0.1</b> · temperature <b>0.3</b>" in card(chosen._repr_html_())
 
 
@@ -156,7 +156,7 @@ def test_levels_show_how_the_gap_closes_even_where_the_start_is_far_off():
 
 
 def test_facts_of_a_search_are_shown_once(data):
-    search = PBDLCV([0.1], temperatures=[0.1, 0.2], tol=0.5, cv=2).fit(*data)
+    search = PBDLCV([0.1], feature_map=None, temperatures=[0.1, 0.2], tol=0.5, cv=2).fit(*data)
     shown = card(search._repr_html_())
     assert shown.count("temperature <b>") == 1
     assert f"temperature <b>{search.temperature_:.3g}</b>" in shown

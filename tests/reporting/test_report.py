@@ -322,7 +322,7 @@ def test_searchers_searches_and_pipelines(wine):
     found = report(search, X, y, X_known=X_known, y_known=y_known, baseline=None).numbers
     assert found["map"] == pytest.approx(search.score(X, y))
     assert "gap" not in found
-    chosen = PBDLCV([0.1], cv=2, refinements=0, temperatures=[0.3], tol=0.5).fit(X_known, y_known)
+    chosen = PBDLCV([0.1], feature_map=None, cv=2, refinements=0, temperatures=[0.3], tol=0.5).fit(X_known, y_known)
     found = report(chosen, X, y, baseline=None).numbers
     assert (found["alpha"], found["temperature"], found["cross_validation_fits"]) == (0.1, 0.3, 2)
     assert found["map"] == pytest.approx(chosen.score(X, y))

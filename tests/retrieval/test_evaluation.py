@@ -171,7 +171,9 @@ def test_everything_gives_one_figure_each_row_against_the_others(tied, tmp_path,
     assert abs(mean_average_precision(blind, relevant) - wanted) > 1e-4
     assert model.score(X, y) == pytest.approx(wanted, abs=1e-12)
 
-    search = PBDLCV([0.02], refinements=0, temperatures=[0.0], n_pieces=6, random_state=0, tol=0.3, cv=2).fit(X, y)
+    search = PBDLCV(
+        [0.02], feature_map=None, refinements=0, temperatures=[0.0], n_pieces=6, random_state=0, tol=0.3, cv=2
+    ).fit(X, y)
     search.divergence_ = model.divergence_
     assert search.score(X, y) == pytest.approx(wanted, abs=1e-12)
 
@@ -215,7 +217,7 @@ def test_cross_validation_scores_held_out_rows_as_the_ranker_does(tied):
     _, X, y = tied
     rows, folds = X.to_numpy(copy=True), KFold(2, shuffle=True, random_state=0)
     options = {"n_pieces": 6, "random_state": 0, "tol": 0.3}
-    search = PBDLCV([0.02], cv=folds, temperatures=[0.0], companion=None, gallery="train", **options)
+    search = PBDLCV([0.02], feature_map=None, cv=folds, temperatures=[0.0], companion=None, gallery="train", **options)
     search.fit(rows, y)
     for fold, (train, test) in enumerate(folds.split(rows)):
         learner = PBDL(0.02, temperature=0.0, **options).fit(rows[train], y[train])

@@ -11,7 +11,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # warning
 
 
 def fitted(n_jobs):
-    search = PBDLCV([0.03, 0.1], cv=3, refinements=0, temperatures=[0.2], tol=0.3, random_state=0, n_jobs=n_jobs)
+    search = PBDLCV(
+        [0.03, 0.1], feature_map=None, cv=3, refinements=0, temperatures=[0.2], tol=0.3, random_state=0, n_jobs=n_jobs
+    )
     return search.fit(*load_wine(return_X_y=True))
 
 

@@ -66,7 +66,7 @@ def row(alpha, scores, temperature=0.0, n_iter=25):
     [
         ConvexRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50),
         DCRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50, n_estimators=2, max_features=0.7),
-        PBDLCV([0.1, 0.01], cv=2, companion_weight=1.0, n_neighbors=3),
+        PBDLCV([0.1, 0.01], feature_map=None, cv=2, companion_weight=1.0, n_neighbors=3),
     ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few iterations are enough here
@@ -220,6 +220,7 @@ def test_divergences_are_scored_as_by_hand(scoring, gallery):
     options = {"n_pieces": 8, "random_state": 0}
     search = PBDLCV(
         [0.1, 0.01],
+        feature_map=None,
         cv=folds,
         temperatures=[0.3],
         scoring=scoring,
@@ -267,7 +268,7 @@ def test_results_do_not_depend_on_the_number_of_jobs(early_stopping):
 
 def test_threads_give_the_same_and_leave_torchs_setting_alone():
     X, y = load_iris(return_X_y=True)
-    search = PBDLCV([0.1, 0.01], cv=3, refinements=0, n_pieces=6, random_state=0)
+    search = PBDLCV([0.1, 0.01], feature_map=None, cv=3, refinements=0, n_pieces=6, random_state=0)
     alone = clone(search).fit(X, y)
     before = torch.get_num_threads()
     with parallel_config("threading"):
@@ -495,7 +496,7 @@ def test_random_state_that_is_a_generator_gives_one_seed():
 
 def test_search_is_a_learner_for_neighbours():
     X, y = load_iris(return_X_y=True)
-    learner = PBDLCV([0.1, 0.01], cv=3, refinements=0, scoring="accuracy", n_pieces=6, random_state=0)
+    learner = PBDLCV([0.1, 0.01], feature_map=None, cv=3, refinements=0, scoring="accuracy", n_pieces=6, random_state=0)
     model = BregmanKNeighborsClassifier(learner).fit(X[::2], y[::2])
     assert model.learner_.alpha_ in (0.1, 0.01)
     assert model.score(X[1::2], y[1::2]) > 0.9
@@ -535,7 +536,7 @@ def test_no_random_state_is_one_seed_for_all():
 
 def test_frames_keep_their_names():
     X, y = load_iris(return_X_y=True, as_frame=True)
-    model = PBDLCV([0.1], cv=2, n_pieces=6, random_state=0, tol=0.1).fit(X, y)
+    model = PBDLCV([0.1], feature_map=None, cv=2, n_pieces=6, random_state=0, tol=0.1).fit(X, y)
     assert model.best_estimator_.feature_names_in_.tolist() == list(X.columns)
     assert model.score(X, y) == pytest.approx(model.best_estimator_.score(X, y))
     assert model.is_similar(X[:1], X[1:2]).tolist() == [True]
@@ -638,7 +639,7 @@ def test_weights_count_in_scores_of_retrieval():
     weights = np.random.default_rng(0).integers(0, 3, 60).astype(float)
     folds = list(StratifiedKFold(2).split(X, y))
     options = {"temperatures": [0.2], "companion": None, "n_pieces": None, "tol": 0.01}
-    search = PBDLCV([0.03], cv=folds, **options).fit(X, y, sample_weight=weights)
+    search = PBDLCV([0.03], feature_map=None, cv=folds, **options).fit(X, y, sample_weight=weights)
     for number, (train, test) in enumerate(folds):
         learner = PBDL(0.03, temperature=0.2, n_pieces=None, tol=0.01)
         learner.fit(X[train], y[train], sample_weight=weights[train])
@@ -660,7 +661,15 @@ def test_variants_are_scored_as_fits_with_their_parameters():
     X, y = overlapping()
     folds = StratifiedKFold(2, shuffle=True, random_state=0)
     options = {"n_pieces": 9, "random_state": 0}
-    search = PBDLCV([0.03], cv=folds, temperatures=[0.0, 0.3], companion_weight=[0.5, 20.0], scoring="map", **options)
+    search = PBDLCV(
+        [0.03],
+        feature_map=None,
+        cv=folds,
+        temperatures=[0.0, 0.3],
+        companion_weight=[0.5, 20.0],
+        scoring="map",
+        **options,
+    )
     results = search.fit(X, y).cv_results_
     assert len(results["params"]) == 2 * (1 + 2 * 2)
     for number, params in enumerate(results["params"]):
@@ -678,6 +687,7 @@ def test_with_a_large_weight_neighbors_are_those_of_the_companion():
     folds = StratifiedKFold(3, shuffle=True, random_state=0)
     search = PBDLCV(
         [0.03],
+        feature_map=None,
         cv=folds,
         scoring="accuracy",
         gallery="train",
@@ -699,7 +709,9 @@ def test_with_a_large_weight_neighbors_are_those_of_the_companion():
 
 def test_classifiers_take_up_what_was_chosen():
     X, y = overlapping()
-    search = PBDLCV([0.03], cv=2, scoring="accuracy", n_neighbors=[7, 9], companion=None, random_state=0)
+    search = PBDLCV(
+        [0.03], feature_map=None, cv=2, scoring="accuracy", n_neighbors=[7, 9], companion=None, random_state=0
+    )
     model = BregmanKNeighborsClassifier(search).fit(X, y)
     assert model.learner_.n_neighbors_ in (7, 9)
     assert model.kneighbors(X[:2])[1].shape == (2, model.learner_.n_neighbors_)
@@ -710,11 +722,22 @@ def test_classifiers_take_up_what_was_chosen():
 def test_other_parameters_are_axes_of_the_grid(tmp_path):
     X, y = overlapping(60)
     grid = {"n_pieces": [6, 20], "strictness": [0.0, 1.0]}
-    model = PBDLCV([0.1, 0.01], cv=2, companion=None, temperatures=[0.2], grid=grid, random_state=0).fit(X, y)
+    model = PBDLCV(
+        [0.1, 0.01], feature_map=None, cv=2, companion=None, temperatures=[0.2], grid=grid, random_state=0
+    ).fit(X, y)
     assert model.n_fits_ == 2 * 2 * 4
     assert len(model.cv_results_["params"]) == 8
     assert model.best_estimator_.n_pieces == model.best_params_["n_pieces"] in (6, 20)
-    alone = PBDLCV([0.1, 0.01], cv=2, companion=None, temperatures=[0.2], n_pieces=20, strictness=1.0, random_state=0)
+    alone = PBDLCV(
+        [0.1, 0.01],
+        feature_map=None,
+        cv=2,
+        companion=None,
+        temperatures=[0.2],
+        n_pieces=20,
+        strictness=1.0,
+        random_state=0,
+    )
     expected = alone.fit(X, y).cv_results_["mean_test_score"]
     at = (model.cv_results_["param_n_pieces"] == 20) & (model.cv_results_["param_strictness"] == 1.0)
     np.testing.assert_allclose(model.cv_results_["mean_test_score"][at], expected)

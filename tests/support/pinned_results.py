@@ -86,7 +86,7 @@ def _learned(model):
 def _selection():
     search = {"alphas": (0.1, 0.01), "cv": 2, "refinements": 1, "n_pieces": 6, "random_state": 0}
     known = {"temperatures": (0.0, 0.1, 0.3, 1.0), "companion": None, "gallery": "train", "early_stopping": True}
-    chosen = PBDLCV(**search, **known, tol=0.01).fit(X, LABELS)
+    chosen = PBDLCV(**search, **known, feature_map=None, tol=0.01).fit(X, LABELS)
     averaged = ConvexRegressorCV(ensemble=True, **search).fit(X, TARGETS)
     return {
         "PBDLCV alpha": chosen.alpha_,
