@@ -20,13 +20,25 @@ def _compact(k, margin, values, rows, count):  # pragma: no cover - compiled
     return bound, kept
 
 
-def _keep(products, first, skipped, k, room, margins, bounds, counts, values, rows):  # pragma: no cover - compiled
+def _any_above(values, bound):  # pragma: no cover - compiled
+    """Whether a value reaches the bound; seven times as fast as to count them."""
+    above = False
+    for i in range(len(values)):
+        above |= values[i] >= bound
+    return above
+
+
+def _keep(
+    products, numbers, first, skipped, k, room, margins, bounds, counts, values, rows
+):  # pragma: no cover - compiled
     """Append the products that reach the bound of their query to its candidates, and raise the bound.
 
     Parameters
     ----------
-    products : (m, n)
-        Of m queries and the items from row `first` on, in single precision.
+    products : (c, n)
+        Of some of m queries and the items from row `first` on, in single precision.
+    numbers : (c,)
+        Which queries these are.
     first : int
     skipped : (n_items,) or (0,)
         Whether an item is left out; none is where it is empty.
@@ -40,14 +52,11 @@ def _keep(products, first, skipped, k, room, margins, bounds, counts, values, ro
         The candidates, in the first `room` columns.
     """
     n = products.shape[1]
-    for q in range(len(products)):
-        line, bound, count = products[q], bounds[q], counts[q]
+    for number, q in enumerate(numbers):
+        line, bound, count = products[number], bounds[q], counts[q]
         for start in range(0, n, STEP):
             some = line[start : min(start + STEP, n)]
-            above = 0
-            for value in some:
-                above += value >= bound
-            if above == 0:
+            if not _any_above(some, bound):
                 continue
             for i in range(len(some)):
                 row = first + start + i
@@ -61,8 +70,28 @@ def _keep(products, first, skipped, k, room, margins, bounds, counts, values, ro
         bounds[q], counts[q] = bound, count
 
 
+def _keep_of_lists(
+    products, table, numbers, skipped, k, room, margins, bounds, counts, values, rows
+):  # pragma: no cover - compiled
+    """The same for products of several lists of items, each with some of the queries.
+
+    Parameters
+    ----------
+    products : (n_products,)
+    table : (n_lists, 5)
+        Where the products of a list begin, where its queries begin and end in `numbers`, and its items.
+    numbers : (n_probes,)
+    skipped, k, room, margins, bounds, counts, values, rows
+        As for `keep`.
+    """
+    for begin, first, last, start, stop in table:
+        size = (last - first) * (stop - start)
+        lines = products[begin : begin + size].reshape((last - first, stop - start))
+        keep(lines, numbers[first:last], start, skipped, k, room, margins, bounds, counts, values, rows)
+
+
 def _rank(
-    k, margins, bounds, counts, values, rows, skipped, always, coarse, fine, vectors, terms, found, doubtful
+    k, margins, bounds, counts, values, rows, skipped, always, names, coarse, fine, vectors, terms, found, doubtful
 ):  # pragma: no cover - compiled
     """Divergences of the candidates in double precision, in order.
 
@@ -72,6 +101,8 @@ def _rank(
         As `keep` left them. The bounds are raised for the last time; `rows` (m, width) become the candidates and those
         that are `always` ranked, nearest first, and -1 where there are no more.
     always : (n_always,)
+    names : (n_items,) or (0,)
+        What the rows that `keep` wrote stand for, where it was given lists.
     coarse, fine : (n_items, width)
     vectors : (m, width)
     terms : (m, 5)
@@ -87,6 +118,9 @@ def _rank(
         count = counts[q]
         if count > k:
             bounds[q], count = _compact(k, margins[q], values[q], rows[q], count)
+        if len(names):
+            for c in range(count):
+                rows[q, c] = names[rows[q, c]]
         for row in always:
             rows[q, count] = row
             count += 1
@@ -107,5 +141,7 @@ def _rank(
 
 
 _compact = compiled(_compact)
+_any_above = compiled(_any_above)
 keep = compiled(_keep)
+keep_of_lists = compiled(_keep_of_lists)
 rank = compiled(_rank)

@@ -15,7 +15,7 @@ from bregnet._core.state import Tensors
 from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.items import Found, Gallery
 from bregnet.retrieval.lift import Queries
-from bregnet.retrieval.scan import scan
+from bregnet.retrieval.scan import found_in_threads, room_for, scan
 from bregnet.retrieval.vectors import Vectors
 
 GROUP = 64  # items of which the best is looked for first
@@ -65,20 +65,16 @@ class FlatEngine(Engine):
 
     def batch_size(self, k: int) -> int:
         """How many queries to give at once."""
-        return self.vectors.batch_size(k)
+        return min(4096, rows_at_once(room_for(k)))
 
     def search(self, points: Tensor, k: int, settings: Settings) -> Found:
         """The k nearest items of each query, (m, k)."""
-        queries, count = self.vectors.lift.queries(points), self.vectors.n_candidates(k)
-        if count + len(self.vectors.long) >= len(self.gallery):
+        if self.vectors.n_candidates(k) + len(self.vectors.long) >= len(self.gallery):
             everything = torch.arange(len(self.gallery), device=points.device).expand(len(points), -1)
-            return self.vectors.ranked(queries, everything, k)
+            return self.vectors.ranked(self.vectors.lift.queries(points), everything, k)
         if points.device.type != "cpu":
-            return self._grouped(queries, k)
-        found, missed = self._scanned(queries, k)
-        if len(missed):
-            found.divergences[missed], found.rows[missed] = self._grouped(queries[missed], k)
-        return found
+            return self._grouped(self.vectors.lift.queries(points), k)
+        return found_in_threads(lambda some: self._scanned(self.vectors.lift.queries(some), k), points, k)
 
     def within(self, points: Tensor, radii: Tensor, settings: Settings) -> list[Found]:
         """Items at most as far as the radius of each query, (m,)."""
@@ -88,15 +84,14 @@ class FlatEngine(Engine):
             found += self.vectors.within(queries[part], radii[part], scores.rows_above)
         return found
 
-    def _scanned(self, queries: Queries, k: int) -> tuple[Found, Tensor]:
-        """The k nearest items (m, k), and the numbers of queries for which others might be nearer."""
-        scanned = scan(self.vectors, queries, k)
-        found = Found(scanned.divergences[:, :k].clone(), scanned.rows[:, :k].clone())
-        again = scanned.doubtful.nonzero()[:, 0]
-        if len(again):
-            found.divergences[again], found.rows[again] = self.vectors.ranked(queries[again], scanned.rows[again], k)
-        least = self.vectors.least_score(queries, found.divergences[:, -1])
-        return found, (scanned.bounds.double() >= least).nonzero()[:, 0]
+    def _scanned(self, queries: Queries, k: int) -> Found:
+        """The k nearest items (m, k), by all products."""
+        candidates = scan(self.vectors, queries, k)
+        found = candidates.nearest()
+        missed = candidates.missed(found)
+        if len(missed):
+            found.divergences[missed], found.rows[missed] = self._grouped(queries[missed], k)
+        return found
 
     def _grouped(self, queries: Queries, k: int) -> Found:
         """The k nearest items (m, k), by the best products of groups of items."""

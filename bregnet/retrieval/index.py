@@ -148,7 +148,7 @@ class BregmanIndex:
         """Memory of an item, in bytes: `nbytes` over the number of items, 0 without any.
 
         For d features an item takes 8 d (4 d in single precision) and 8 for its id. Inner products add 8 (d + 1), kind
-        "ivf" that and 4 (d + 1) + 8, and lists of pieces as much as the features, and 16.
+        "ivf" that and 4 (d + 1) + 16, and lists of pieces as much as the features, and 16.
 
         Examples
         --------
@@ -402,8 +402,8 @@ class BregmanIndex:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder that opens on another machine.
 
-        Tensors are stored as safetensors, inverted lists in the format of faiss; nothing is pickled. The folder appears
-        when it is complete, and replaces one that was saved there before.
+        Tensors are stored as safetensors; nothing is pickled. The folder appears when it is complete, and replaces one
+        that was saved there before.
 
         Parameters
         ----------

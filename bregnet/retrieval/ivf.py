@@ -1,29 +1,25 @@
-"""Approximate search: an inverted file (IVF) of faiss, with Bregman k-means for the lists."""
+"""Approximate search: an inverted file (IVF), with Bregman k-means for the lists."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from bregnet._core.chunks import CACHE, MEMORY, blocks
-from bregnet._core.parallel import in_threads
+from bregnet._core.chunks import CACHE, MEMORY, blocks, rows_at_once
 from bregnet._core.state import Tensors
 from bregnet.clustering.centred_points import CentredPoints
 from bregnet.clustering.centres import lloyd, nearest_centres
 from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.items import Found, Gallery
 from bregnet.retrieval.lift import Queries
+from bregnet.retrieval.scan import Lists, found_in_threads, room_for, scan_lists
 from bregnet.retrieval.vectors import Vectors
-
-if TYPE_CHECKING:
-    import faiss
 
 
 class CellEngine(Engine):
@@ -36,33 +32,27 @@ class CellEngine(Engine):
     ----------
     vectors : Vectors
     centres : Tensor of shape (n_cells, n_features)
-    lists : faiss.IndexIVFFlat, default=None
-        The filled lists, where they are known.
     cells : Tensor of shape (n_known,), default=None
-        The list of each of the first items, where it is known; the lists are then filled.
-    in_file : bool, default=False
-        Whether the lists are memory-mapped, so that nothing can be added to them.
+        The list of each of the first items, where it is known.
+    listed : Tensor of shape (n_items, width), default=None
+        The vectors of all items one list after the other, where they are known; they may be memory-mapped.
     """
 
     name = "cells"
     cpu_only = True
     seeded = True
-    files = ("cells.faiss",)  # the lists
+    files = ("cells.faiss",)  # the lists in folders of earlier versions
 
     def __init__(
-        self,
-        vectors: Vectors,
-        centres: Tensor,
-        lists: faiss.IndexIVFFlat | None = None,
-        *,
-        cells: Tensor | None = None,
-        in_file: bool = False,
+        self, vectors: Vectors, centres: Tensor, cells: Tensor | None = None, listed: Tensor | None = None
     ) -> None:
-        self.vectors, self.gallery = vectors, vectors.gallery
-        self.centres, self._in_file = centres, in_file
+        self.vectors, self.gallery, self.centres = vectors, vectors.gallery, centres
         self._centre_vectors = vectors.lift.items(centres).float()
-        self.lists = self._empty_lists() if lists is None else lists
-        self._fill(torch.empty(0, dtype=torch.int64) if cells is None else cells)
+        known = torch.empty(0, dtype=torch.int64) if cells is None else cells
+        self._cells = torch.cat([known, self._assigned(self.gallery.points[len(known) :])])  # of each item, (n_items,)
+        order = self._cells.argsort(stable=True)
+        ends = torch.bincount(self._cells, minlength=self.n_cells).cumsum(0).tolist()
+        self._lists = Lists(vectors.coarse[order] if listed is None else listed, order, [0, *ends])
 
     @classmethod
     def build(cls, gallery: Gallery, settings: Settings) -> CellEngine:
@@ -75,16 +65,12 @@ class CellEngine(Engine):
         return cls(Vectors.from_gallery(gallery), clusters.centres)
 
     def state(self, name: str, tensors: Tensors, folder: Path | None) -> dict[str, Any]:
-        """Vectors and centers, and the lists as a file of faiss, or without a folder the list of each item."""
-        import faiss
-
+        """Vectors, centers and the list of each item; in a folder also the lists, which can be memory-mapped."""
         self.vectors.write(name, tensors)
         tensors.put(f"{name}.centres", self.centres)
-        if folder is None:
-            tensors.put(f"{name}.cells", self.cells())
-        else:  # of memory-mapped lists faiss would write the name of their file
-            lists = CellEngine(self.vectors, self.centres, cells=self.cells()).lists if self._in_file else self.lists
-            faiss.write_index(lists, str(folder / self.files[0]))
+        tensors.put(f"{name}.cells", self._cells)
+        if folder is not None:
+            tensors.put(f"{name}.listed", self._lists.vectors)
         return {}
 
     @classmethod
@@ -95,31 +81,30 @@ class CellEngine(Engine):
         centres = tensors.tensor(f"{name}.centres", (None, gallery.points.shape[1]), torch.float64)
         gallery.divergence.generator._check_domain(f"{name}.centres", centres, True)
         vectors = Vectors.read(name, gallery, tensors)
-        if folder is not None:
-            lists = _read_lists(folder / cls.files[0], vectors, centres, tensors.mapped)
-            return cls(vectors, centres, lists, in_file=tensors.mapped)
-        return cls(vectors, centres, cells=tensors.numbers_below(f"{name}.cells", len(gallery), len(centres)))
+        if folder is not None and f"{name}.cells" not in tensors.stored:
+            return cls(vectors, centres, _read_cells(folder / cls.files[0], vectors, len(centres)))
+        cells = tensors.numbers_below(f"{name}.cells", len(gallery), len(centres))
+        if folder is None:
+            return cls(vectors, centres, cells)
+        engine = cls(
+            vectors, centres, cells, tensors.tensor(f"{name}.listed", tuple(vectors.coarse.shape), torch.float32)
+        )
+        seen = slice(0, 16 if tensors.mapped else None)
+        if not torch.equal(engine._lists.vectors[seen], vectors.coarse[engine._lists.rows[seen]]):
+            raise ValueError(f"{name}.listed does not fit the items")
+        return engine
 
     def extend(self, gallery: Gallery) -> CellEngine:
         """An engine for a gallery with more items; the centers stay as they are."""
-        import faiss
-
-        vectors = self.vectors.extend(gallery)
-        if vectors.lift is self.vectors.lift and not self._in_file:
-            lists = cast("faiss.IndexIVFFlat", faiss.clone_index(self.lists))  # others may be searching
-            return CellEngine(vectors, self.centres, lists)
-        return CellEngine(vectors, self.centres, cells=self.cells())
+        return CellEngine(self.vectors.extend(gallery), self.centres, self._cells)
 
     def keep(self, gallery: Gallery, rows: Tensor) -> CellEngine:
         """An engine for some rows of the old gallery, which are the new one; the centers stay as they are."""
-        return CellEngine(self.vectors.keep(gallery, rows), self.centres, cells=self.cells()[rows])
+        return CellEngine(self.vectors.keep(gallery, rows), self.centres, self._cells[rows])
 
     def cells(self) -> Tensor:
         """The list of each item, (n_items,)."""
-        cells = np.empty(self.lists.ntotal, dtype=np.int64)
-        for cell, rows in _rows_of(self.lists):
-            cells[rows] = cell
-        return torch.from_numpy(cells)
+        return self._cells
 
     @property
     def n_cells(self) -> int:
@@ -129,92 +114,49 @@ class CellEngine(Engine):
     @property
     def nbytes(self) -> int:
         """Memory in addition to that of the gallery."""
-        lists = self.lists.ntotal * (self.lists.code_size + 8)  # a vector and a row number each
-        return self.vectors.nbytes + lists + self.centres.nbytes + 2 * self._centre_vectors.nbytes  # faiss has a copy
+        lists = self._lists.vectors.nbytes + self._lists.rows.nbytes + self._cells.nbytes
+        return self.vectors.nbytes + lists + self.centres.nbytes + self._centre_vectors.nbytes
 
     def batch_size(self, k: int) -> int:
         """How many queries to give at once."""
-        return min(2048, self.vectors.batch_size(k))
+        return min(4096, rows_at_once(room_for(k)))
 
     def search(self, points: Tensor, k: int, settings: Settings) -> Found:
         """The k nearest items of each query, (m, k), in the probed lists; more are probed where these hold too few."""
-        queries = self.vectors.lift.queries(points)
-        count, probed = self.vectors.n_candidates(k), min(settings.nprobe, self.n_cells)
-        rows, worst = self._candidates(queries, count, probed)
-        short = (rows[:, k - 1] < 0).nonzero()[:, 0]
-        while len(short) and probed < self.n_cells:  # all lists together hold at least k items
-            probed = min(2 * probed, self.n_cells)
-            rows[short], worst[short] = self._candidates(queries[short], count, probed)
-            short = short[rows[short, k - 1] < 0]
-        found = self.vectors.ranked(queries, rows, k)
-        return self.vectors.completed(queries, found, worst, partial(self._rows_above, queries, probed))
+        nprobe, lift = settings.nprobe, self.vectors.lift
+        return found_in_threads(lambda some: self._nearest(lift.queries(some), k, nprobe), points, k)
 
     def within(self, points: Tensor, radii: Tensor, settings: Settings) -> list[Found]:
         """Items of the probed lists at most as far as the radius of each query, (m,)."""
         queries = self.vectors.lift.queries(points)
-        probed = min(settings.nprobe, self.n_cells)
-        return self.vectors.within(queries, radii, partial(self._rows_above, queries, probed))
+        return self.vectors.within(queries, radii, self._rows_above(queries, self._probes(queries, settings.nprobe)))
 
-    def _candidates(self, queries: Queries, count: int, nprobe: int) -> tuple[Tensor, Tensor]:
-        """Rows of the largest inner products in the probed lists, (m, count), and the least of these, (m,).
+    def _nearest(self, queries: Queries, k: int, nprobe: int) -> Found:
+        probes = self._probes(queries, nprobe)
+        candidates = scan_lists(self.vectors, queries, k, self._lists, probes)
+        found = candidates.nearest()
+        short = ((candidates.rows[:, k - 1] < 0) & (candidates.bounds < torch.inf)).nonzero()[:, 0]
+        if len(short):  # all lists together hold at least k items
+            found.divergences[short], found.rows[short] = self._nearest(queries[short], k, 2 * nprobe)
+        return self.vectors.completed(queries, found, candidates.bounds, self._rows_above(queries, probes))
 
-        Where there are no more rows they are -1, and the least is minus infinity.
-        """
-        import faiss
+    def _probes(self, queries: Queries, nprobe: int) -> Tensor:
+        """The lists of the nearest centers, (m, nprobe), in any order."""
+        scores = queries.vectors.float() @ self._centre_vectors.T
+        return scores.topk(min(nprobe, self.n_cells), sorted=False).indices
 
-        asked = queries.vectors.float()
-        # consecutive queries that probe the same lists find them in the cache
-        order = (asked @ self._centre_vectors.T).argmax(1).argsort()
-        vectors = asked[order].numpy()
-        rows = torch.empty(len(queries), count, dtype=torch.int64)
-        worst = torch.empty(len(queries), dtype=torch.float32)
+    def _rows_above(self, queries: Queries, probes: Tensor) -> Callable[[int, float], Tensor]:
+        """Items of the probed lists whose inner product with a query is at least so much, and those always ranked."""
+        starts, lists = self._lists.starts, self._lists
 
-        def answer(part: slice) -> None:
-            before = faiss.omp_get_max_threads()  # of this thread alone
-            faiss.omp_set_num_threads(1)
-            try:
-                scores, found = _of_numpy(self.lists, "search")(vectors[part], count, params=_probing(nprobe))
-            finally:
-                faiss.omp_set_num_threads(before)
-            rows[part], worst[part] = torch.as_tensor(found), torch.as_tensor(scores)[:, -1]
+        def rows_above(number: int, least: float) -> Tensor:
+            query, rows = queries.vectors[number].float(), [self.vectors.long]
+            for cell in probes[number].tolist():
+                there = slice(starts[cell], starts[cell + 1])
+                rows.append(lists.rows[there][(lists.vectors[there] @ query).double() >= least])
+            return torch.cat(rows).unique()
 
-        in_threads(answer, len(queries))
-        back = order.argsort()
-        return rows[back], torch.where(rows[:, -1] < 0, -torch.inf, worst)[back]
-
-    def _rows_above(self, queries: Queries, nprobe: int, number: int, least: float) -> Tensor:
-        """Items of the probed lists whose inner product with query `number` is at least `least`."""
-        at_least = np.float32(np.clip(least, -1e30, 1e30))
-        bound = float(np.nextafter(at_least, np.float32(-np.inf)))  # faiss takes what is above
-        vector = queries.vectors[number : number + 1].float().numpy()
-        _, _, rows = _of_numpy(self.lists, "range_search")(vector, bound, params=_probing(nprobe))
-        return torch.as_tensor(rows)
-
-    def _empty_lists(self) -> faiss.IndexIVFFlat:
-        """Empty lists of faiss, probed by the divergence from their centers, which is an inner product too."""
-        import faiss  # slow to import
-
-        centres = faiss.IndexFlatIP(self.vectors.width)
-        centres.add(self._centre_vectors.numpy())
-        lists = faiss.IndexIVFFlat(centres, self.vectors.width, self.n_cells, faiss.METRIC_INNER_PRODUCT)
-        lists.is_trained = True
-        return lists
-
-    def _fill(self, known: Tensor) -> None:
-        """Put the items that are not in the lists yet into them; those of the first may be `known`."""
-        import faiss
-
-        first = self.lists.ntotal
-        known = known[first:]
-        cells = torch.cat([known, self._assigned(self.gallery.points[first + len(known) :])])
-        if first == 0 and self.lists.invlists is not None:  # exactly as much memory as it takes
-            for cell, size in enumerate(torch.bincount(cells, minlength=self.n_cells).tolist()):
-                self.lists.invlists.resize(cell, size)
-                self.lists.invlists.resize(cell, 0)
-        for part in blocks(len(cells), self.vectors.width):
-            rows = torch.arange(first + part.start, first + part.stop)
-            given = self.vectors.coarse[rows], rows, cells[part]
-            self.lists.add_core(len(rows), *(faiss.swig_ptr(each.numpy()) for each in given))
+        return rows_above
 
     def _assigned(self, points: Tensor) -> Tensor:
         """The nearest centers of points by D(x, center), (n,), in batches.
@@ -244,60 +186,27 @@ def _differ(rows: Tensor) -> bool:
     return len(torch.unique(rows, dim=0)) == len(rows)
 
 
-def _of_numpy(lists: faiss.IndexIVFFlat, name: str) -> Callable[..., Any]:
-    """A method for numpy arrays; importing `faiss.contrib.torch_utils` replaces them by others without `params`."""
-    return getattr(lists, f"{name}_numpy", None) or getattr(lists, name)
-
-
-def _probing(nprobe: int) -> faiss.SearchParametersIVF:
-    import faiss
-
-    parameters = faiss.SearchParametersIVF()
-    parameters.nprobe = nprobe
-    return parameters
-
-
-def _read_lists(path: Path, vectors: Vectors, centres: Tensor, mapped: bool) -> faiss.IndexIVFFlat:
-    """Read the lists of the items from a file, and check them."""
-    import faiss
+def _read_cells(path: Path, vectors: Vectors, n_cells: int) -> Tensor:
+    """The list of each item from a file of faiss, as earlier versions wrote it; an error where it does not fit."""
+    import faiss  # slow to import
 
     if not path.is_file():
         raise ValueError(f"{path.name} is missing")
-    lists: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP if mapped else 0)
-    expected = (vectors.width, len(centres), len(vectors.gallery), faiss.METRIC_INNER_PRODUCT)
-    fits = isinstance(lists, faiss.IndexIVFFlat) and (lists.d, lists.nlist, lists.ntotal, lists.metric_type) == expected
-    if not (fits and _is_here(lists, mapped=mapped) and _has_rows(lists)):
+    lists: Any = faiss.read_index(str(path))
+    n_items = len(vectors.gallery)
+    expected = (vectors.width, n_cells, n_items, faiss.METRIC_INNER_PRODUCT)
+    if not isinstance(lists, faiss.IndexIVFFlat) or (lists.d, lists.nlist, lists.ntotal, lists.metric_type) != expected:
         raise ValueError(f"{path.name} does not fit the items")
-    return lists
-
-
-def _is_here(lists: faiss.IndexIVFFlat, *, mapped: bool) -> bool:
-    """Whether the lists are in memory, or mapped from their own file; a file of faiss can name another one."""
-    import faiss
-
-    if lists.invlists is None:
-        return False
-    inverted = faiss.downcast_InvertedLists(lists.invlists)
-    if isinstance(inverted, faiss.OnDiskInvertedLists):
-        return mapped and not inverted.filename and inverted.ptr is not None
-    return not mapped
-
-
-def _rows_of(lists: faiss.IndexIVFFlat) -> Iterator[tuple[int, np.ndarray]]:
-    """The lists that have items, and the rows of these."""
-    import faiss
-
-    filled = lists.invlists
-    if filled is None:
-        return
-    for cell in range(lists.nlist):
-        size = filled.list_size(cell)
-        if size:
-            yield cell, faiss.rev_swig_ptr(filled.get_ids(cell), size)
-
-
-def _has_rows(lists: faiss.IndexIVFFlat) -> bool:
-    """Whether the lists hold every row of the items once."""
-    parts = [rows for _, rows in _rows_of(lists)]
-    found = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-    return len(found) == lists.ntotal and bool((np.sort(found) == np.arange(lists.ntotal)).all())
+    filled = None if lists.invlists is None else faiss.downcast_InvertedLists(lists.invlists)
+    if not isinstance(filled, faiss.ArrayInvertedLists):  # a file of faiss can name another one
+        raise ValueError(f"{path.name} does not hold its lists")
+    cells, seen = torch.empty(n_items, dtype=torch.int64), torch.zeros(n_items, dtype=torch.bool)
+    for cell in range(n_cells):
+        if size := filled.list_size(cell):
+            rows = torch.from_numpy(faiss.rev_swig_ptr(filled.get_ids(cell), size).copy())
+            if int(rows.min()) < 0 or int(rows.max()) >= n_items:
+                raise ValueError(f"{path.name} does not fit the items")
+            cells[rows], seen[rows] = cell, True
+    if not seen.all():
+        raise ValueError(f"{path.name} does not hold all items")
+    return cells

@@ -138,9 +138,15 @@ class Lift:
     def queries(self, points: Tensor) -> Queries:
         """Queries with their vectors."""
         points = points.double()
-        vectors = self.divergence.lift_queries(points, self.side)
+        if self.side == "right":
+            vectors = self.divergence.lift_queries(points)
+            plain_offsets = self.divergence.lift_offsets(points)[:, 0]
+        else:  # both are in the tangent plane, which is the costly part
+            vectors = self.divergence.lift_items(points)
+            plain_offsets = -vectors[:, -1]
+            vectors[:, -1] = 1
         vectors[:, :-1] -= self.centre
-        plain_offsets, shared = self.divergence.lift_offsets(points, self.side)[:, 0], vectors @ self.mean
+        shared = vectors @ self.mean
         offsets = plain_offsets - shared
         rounding = 0.01 * (plain_offsets.abs() + shared.abs() + self.plain)
         vectors *= self.weights
