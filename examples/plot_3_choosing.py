@@ -21,7 +21,7 @@ from bregnet import PBDLCV, plotting
 X, y = load_wine(return_X_y=True)
 X, X_new, y, y_new = train_test_split(X, y, test_size=0.4, random_state=0, stratify=y)
 alphas = [0.3, 0.1, 0.03, 0.01]
-search = PBDLCV(alphas, cv=3, companion=None, one_standard_error=True, random_state=0).fit(X, y)
+search = PBDLCV(alphas, cv=3, companion=None, feature_map=None, one_standard_error=True, random_state=0).fit(X, y)
 unseen = search.score(X_new, y_new)
 print(f"chosen: alpha {search.alpha_:g}, temperature {search.temperature_:g}, after {search.n_fits_} fits")
 print(f"mAP in cross-validation {search.best_score_:.3f}, of unseen wines {unseen:.3f}")

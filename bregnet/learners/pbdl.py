@@ -188,7 +188,7 @@ class PBDL(LearnedPairs, SolverEstimator):
     feature_map_: PointMap
 
     _predicts = False
-    # For pairs and triplets. Held-out mAP with a piece per point and with 100 (one split, two pairs or one triplet a row):
+    # For pairs and triplets. Held-out mAP with a piece per point and with 100, one split, two pairs or a triplet a row:
     # pairs wine 94.6 and 94.9, cancer 95.4 and 96.7, vehicle 63.7 and 68.1, vowel 38.8 and 42.0; triplets 92.7 and
     # 93.3, 92.7 and 91.9, 43.2 and 47.1, 30.8 and 31.4. A fit takes a third to a seventh of the time from 300 rows on.
     _own_piece_points = _auto_cells = 100

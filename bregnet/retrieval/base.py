@@ -90,7 +90,7 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
             n_cells=self.n_cells,
             nprobe=self.nprobe,
             device=self.device,
-            random_state=_seed(self.random_state),
+            random_state=_seed(self.random_state) if self._kind == "ivf" else None,
         )
         index.add(features)
         self.divergence_, self.learner_, self.index_ = divergence, learner, index

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bregnet._core.state import Tensors
 from bregnet.divergences import BregmanDivergence
+from bregnet.divergences.generators import batched
 from bregnet.retrieval.items import Gallery
 
 
@@ -142,7 +143,10 @@ class Lift:
             vectors = self.divergence.lift_queries(points)
             plain_offsets = self.divergence.lift_offsets(points)[:, 0]
         else:  # both are in the tangent plane, which is the costly part
-            vectors = self.divergence.lift_items(points)
+            generator = self.divergence.generator
+            vectors = batched(
+                generator, points, lambda q: torch.column_stack(generator._planes(q)), name="Q", tangent=True
+            )
             plain_offsets = -vectors[:, -1]
             vectors[:, -1] = 1
         vectors[:, :-1] -= self.centre

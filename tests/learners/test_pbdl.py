@@ -784,7 +784,7 @@ def test_numbers_of_pieces():
 def test_pieces_follow_the_classes(n_classes, expected):
     assert PBDL()._piece_count(5000, n_classes) == expected
     assert PBDL()._piece_count(60, n_classes) == 60
-    assert PBDL()._piece_count(5000) == 400  # pairs and triplets
+    assert PBDL()._piece_count(5000) == 100  # pairs and triplets
     assert PBDL(n_pieces=7)._piece_count(5000, n_classes) == 7
 
 

@@ -506,6 +506,8 @@ def numbers_in(result: Any) -> Iterator[np.ndarray]:
     elif isinstance(result, BaseEstimator):
         names = ("function_", "divergence_", "threshold_", "gap_", "labels_", "cluster_centers_", "means_", "weights_")
         names += ("index_", "point_map_", "log_likelihoods_", "feature_bounds_", "inertia_", "best_score_", "alpha_")
+        if hasattr(result, "feature_map_"):  # then the function is one of mapped points; the divergence maps by itself
+            names = names[1:]
         yield from numbers_in([getattr(result, name) for name in names if hasattr(result, name)])
     elif isinstance(result, torch.Tensor):
         yield result.detach().cpu().numpy()
