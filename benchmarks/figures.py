@@ -59,6 +59,7 @@ JOBS: dict[str, list[Work]] = {
     "defaults": [work("defaults", (*SELECTION, "bregnet/retrieval"))],
     "variants": [work("variants", (*LEARNING, "bregnet/retrieval"))],
     "compared": [work("compared", (*SOLVER, "bregnet/learners"))],
+    "embeddings": [work("embeddings", LEARNING)],
     "heads": [work("heads", ("bregnet/nn", "bregnet/divergences"))],
 }
 PAPER = "paper"  # keeps its rows itself, fold by fold

@@ -243,6 +243,11 @@ FIGURES: dict[str, Figure] = {
     "variants": Figure("variants", "accuracy", every(".1f")),
     "defaults-divergences": Figure("defaults", "divergences", every(".3f")),
     "defaults-regression": Figure("defaults", "regression", every(".3f")),
+    "embeddings": _rows(
+        "embeddings",
+        "vectors of many features",
+        {"rows": "", "features": "d", "classes": "d", "method": "", "mAP": ".1f", "seconds": ".1f", "MB": ".0f"},
+    ),
     "heads": Figure("heads", "heads", partial(pivot, index=("set",), across="head", cell={"mAP": ".1f"})),
     "compared-regression": _rows(
         "compared",
