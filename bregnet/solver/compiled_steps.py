@@ -14,7 +14,7 @@ from bregnet._core.compiling import compiled
 from bregnet.solver.compiled import height_sums
 from bregnet.solver.compiled_pairs import pair_pass, precondition
 from bregnet.solver.penalty import MOST_SWEEPS
-from bregnet.solver.teams import add_up, new_team, wait
+from bregnet.solver.teams import add_up, new_team, releasing, wait
 
 
 def _fitted_values(pieces, members, out, begin, end):  # pragma: no cover - compiled
@@ -288,7 +288,9 @@ def iterate(threads, chunks, pairs, members, data, penalty, kappa, relaxation, l
 
     def share(number, begin, end):
         given = data, penalty, kappa, relaxation, limits, preconditioner, tuple(state), own_heights[number], moments
-        iterate_share(team[number], pairs, members, *given, sums, work, n_steps, begin, end)
+        with releasing(team):
+            iterate_share(team[number], pairs, members, *given, sums, work, n_steps, begin, end)
 
-    threads.run(share, chunks)
+    with releasing(team):
+        threads.run(share, chunks)
     heights[:] = own_heights[0]

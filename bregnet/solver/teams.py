@@ -8,6 +8,8 @@ counter of arrivals that all share, the number of barriers that this thread has 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -88,3 +90,13 @@ def new_team(n_threads: int, width: int) -> list[tuple[int, np.ndarray, np.ndarr
     """A team for each of its threads, which may add up to `width` numbers at a time."""
     counter, board = np.zeros(1, dtype=np.int64), np.zeros((2, n_threads, width))
     return [(number, counter, np.zeros(1, dtype=np.int64), board) for number in range(n_threads)]
+
+
+@contextmanager
+def releasing(team: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]]) -> Iterator[None]:
+    """Let all threads of a team pass its barriers when one of them fails or is interrupted: nobody else would."""
+    try:
+        yield
+    except BaseException:
+        team[0][1][0] = 1 << 62  # arrivals, more than anyone waits for
+        raise
