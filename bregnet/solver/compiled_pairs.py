@@ -66,11 +66,14 @@ def _pair_spread(starts, points, differences, out):  # pragma: no cover - compil
 def _scaled_squares(slack, weights, first, width):  # pragma: no cover - compiled
     """Multiply slacks by weights, if there are any; their sum of squares, weighted as well."""
     total = slack.dtype.type(0)
+    if len(weights) == 0:
+        for e in range(width):
+            total += slack[e] * slack[e]
+        return total
     for e in range(width):
-        before = slack[e]
-        if len(weights) > 0:
-            slack[e] *= weights[first + e]
-        total += before * slack[e]
+        total += weights[first + e] * slack[e] * slack[e]
+    for e in range(width):
+        slack[e] *= weights[first + e]
     return total
 
 

@@ -140,7 +140,10 @@ def _mix(sets, scale, begin, end):  # pragma: no cover - compiled
 def _image(
     mode, pairs, members, strength, kappa, fitted, pieces, arriving, out, begin, end
 ):  # pragma: no cover - compiled
-    """The part of a thread in the product of the matrix of block 1 with pieces, and in the quadratic form with them."""
+    """The part of a thread in the product of the matrix of block 1 with pieces, and in the quadratic form with them.
+
+    Sums have loops of their own: with a store in it, whether a loop is vectorized, and so rounds, depends on addresses.
+    """
     starts, points, differences = pairs
     number, of_threads = arriving
     none, zero = fitted[0, :0], pieces.dtype.type(0)
@@ -150,14 +153,17 @@ def _image(
     if mode == len(of_threads) - 1:
         for at in range(members[0][begin], members[0][end]):
             j = members[1][at]
-            force = strength[j] * fitted[mode, j]
-            of_threads[mode, number, j] += force
-            total += force * fitted[mode, j]
+            of_threads[mode, number, j] += strength[j] * fitted[mode, j]
+        for at in range(members[0][begin], members[0][end]):
+            j = members[1][at]
+            total += strength[j] * fitted[mode, j] * fitted[mode, j]
     for k in range(begin, end):
         for a in range(1, pieces.shape[1]):
-            force = kappa[a - 1] * pieces[k, a]
-            out[k, a] += force
-            total += force * pieces[k, a]
+            out[k, a] += kappa[a - 1] * pieces[k, a]
+        part = pieces.dtype.type(0)
+        for a in range(1, pieces.shape[1]):
+            part += kappa[a - 1] * pieces[k, a] * pieces[k, a]
+        total += part
     return total
 
 

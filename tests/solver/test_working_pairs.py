@@ -141,6 +141,18 @@ def test_a_snapshot_goes_on_to_the_last_bit(kind):
     assert torch.equal(work.state.slacks, other.state.slacks)
 
 
+@pytest.mark.parametrize("kind", KINDS, **NAMED)
+@pytest.mark.parametrize("d", [3, 14])
+def test_iterates_are_the_same_wherever_arrays_lie_in_memory(kind, d):
+    """Compiled loops once chose by addresses whether to add up side by side, which rounds in another way."""
+    problem = to_problem(random_program(43, n=(50, 50), d=(d, d), **kind))
+    found, apart = [], []
+    for shift in range(12):
+        found.append(iterated(problem, CompiledPairs, 8, torch.float32).state.pieces)
+        apart.append(np.empty(1000 + 7 * shift, dtype=np.float32))  # the next arrays lie elsewhere
+    assert all(torch.equal(pieces, found[0]) for pieces in found)
+
+
 def test_preconditioners_follow_the_pairs():
     problem = to_problem(random_program(38, n=(80, 80), d=(2, 2), dc=True))
     work = iterated(problem, CompiledPairs, 5)
