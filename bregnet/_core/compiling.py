@@ -17,8 +17,13 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function compiled on first use, without the interpreter lock, and cached on disk where possible."""
-    options: dict[str, Any] = {"nogil": True, "fastmath": FAST}
+    """The function compiled on first use, without the interpreter lock, and cached on disk where possible.
+
+    Each of its callers in compiled code has a copy of it. If they shared one, it would be the one that the process has
+    loaded first, compiled alone or together with a caller. These round differently, so that results would depend on
+    whether the cache on disk was filled.
+    """
+    options: dict[str, Any] = {"nogil": True, "fastmath": FAST, "forceinline": True}
     try:
         return numba.njit(function, cache=True, **options)
     except RuntimeError:  # neither the package's folder nor the user's cache can be written

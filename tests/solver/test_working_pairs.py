@@ -1,5 +1,8 @@
 """ADMM on working pairs: one iteration in three ways, and what happens between iterations."""
 
+import os
+import subprocess
+import sys
 import warnings
 from copy import deepcopy
 
@@ -305,3 +308,17 @@ def test_only_pieces_that_are_the_largest_somewhere_are_returned():
     assert model.function_.n_pieces < 150
     objective = np.mean((values.max(1) - y) ** 2) + 0.01 * np.abs(model.function_.slopes).max(0).sum()
     assert objective <= model.result_.objective * (1 + 1e-9)
+
+
+@pytest.mark.slow
+def test_functions_from_the_cache_round_as_those_just_compiled(tmp_path):
+    fit = (
+        "import numpy; from bregnet import ConvexRegressor; rng = numpy.random.default_rng(0);"
+        "X = rng.standard_normal((50, 3)); y = (X**2).sum(1) + rng.standard_normal(50);"
+        "print(ConvexRegressor(alpha=0.01, n_pieces=5, random_state=0).fit(X, y).predict(X).tobytes().hex())"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", fit]
+    runs = [subprocess.run(command, env=environment, capture_output=True, check=True).stdout for _ in range(2)]
+    assert len(runs[0]) > 50
+    assert runs[0] == runs[1]
