@@ -16,7 +16,7 @@ from bregnet.cli.features import Encoding, transformed
 from bregnet.cli.output import warnings_as_lines
 from bregnet.divergences import BregmanDivergence
 from bregnet.divergences.resolve import divergence_of
-from bregnet.io import load_with_header
+from bregnet.io.model_files import load_with_header
 from bregnet.retrieval import BregmanIndex
 from bregnet.retrieval.folder import read_header
 
