@@ -1,4 +1,3 @@
-# ruff: noqa: F405
 """Metric learning and retrieval with Bregman divergences, and convex regression on the same solver.
 
 The library is imported when the first of its names is asked for, so that help on the command line comes at once.
@@ -11,7 +10,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from bregnet._core.version import __version__
+from bregnet._core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from bregnet._api import *  # noqa: F403
@@ -19,51 +18,6 @@ if TYPE_CHECKING:
     from bregnet.retrieval import inner_product as inner_product
     from bregnet.retrieval import neighbors as neighbors
     from bregnet.retrieval import ranking as ranking
-
-__all__ = [
-    "PBDL",
-    "BregmanNCA",
-    "ConvexRegressor",
-    "DCRegressor",
-    "PBDLCV",
-    "ConvexRegressorCV",
-    "DCRegressorCV",
-    "FeatureMap",
-    "Check",
-    "Result",
-    "Checkpoint",
-    "BregmanDivergence",
-    "MappedDivergence",
-    "divergence",
-    "BregmanIndex",
-    "BregmanNearestNeighbors",
-    "BregmanKNeighborsClassifier",
-    "BregmanKNeighborsRegressor",
-    "BregmanRanker",
-    "BregmanKMeans",
-    "BregmanMixture",
-    "Generator",
-    "GeneratorSum",
-    "MaxAffine",
-    "DifferenceOfConvex",
-    "Quadratic",
-    "SquaredEuclidean",
-    "KullbackLeibler",
-    "ItakuraSaito",
-    "Logistic",
-    "save",
-    "load",
-    "to_onnx",
-    "UnreadableFileError",
-    "report",
-    "Report",
-    "datasets",
-    "distributed",
-    "metrics",
-    "nn",
-    "plotting",
-    "__version__",
-]
 
 # modules that the documentation has named, and the subpackages in which they are now
 DOCUMENTED_PATHS = {
@@ -93,15 +47,17 @@ for _name, _package in DOCUMENTED_PATHS.items():
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
-        raise AttributeError(f"module 'bregnet' has no attribute {name!r}")
-    if "." not in name and find_spec(f"bregnet.{name}") is not None:
-        return import_module(f"bregnet.{name}")
-    if name not in __all__:
-        raise AttributeError(f"module 'bregnet' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module("bregnet._api"), name)
-    return value
+    if name == "__all__":
+        return [*(each for each in vars(import_module("bregnet._api")) if not each.startswith("_")), "__version__"]
+    if not name.startswith("_"):
+        if "." not in name and find_spec(f"bregnet.{name}") is not None:
+            return import_module(f"bregnet.{name}")
+        found = vars(import_module("bregnet._api"))
+        if name in found:
+            globals()[name] = found[name]
+            return found[name]
+    raise AttributeError(f"module 'bregnet' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -1,1 +1,1 @@
-"""What every room uses and none of them owns: arrays, checks of parameters, files, compiling, threads."""
+"""What all other subpackages use: arrays, checks of parameters, files, compiling, threads."""

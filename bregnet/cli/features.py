@@ -43,7 +43,7 @@ class Encoding:
     fitted: bool = False
 
     @classmethod
-    def of(cls, transformer: ColumnTransformer) -> Encoding:
+    def from_transformer(cls, transformer: ColumnTransformer) -> Encoding:
         """That of a fitted transformer."""
         columns = {name: list(each) for name, _, each in transformer.transformers}
         imputes = any(isinstance(_steps(part)[0], SimpleImputer) for _, part, _ in transformer.transformers)

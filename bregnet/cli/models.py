@@ -16,7 +16,7 @@ from bregnet.cli.features import Encoding, transformed
 from bregnet.cli.output import warnings_as_lines
 from bregnet.divergences import BregmanDivergence
 from bregnet.divergences.resolve import divergence_of
-from bregnet.io import load_with_header
+from bregnet.io.model_files import load_with_header
 from bregnet.retrieval import BregmanIndex
 from bregnet.retrieval.folder import read_header
 
@@ -100,7 +100,7 @@ class Model:
         if self.feature_names is not None and columns:
             known = ", ".join(self.feature_names)
             raise click.UsageError(f"--features and --drop are for models that know no columns; {self.path}: {known}")
-        encoding = None if self.table is None else Encoding.of(self.table)
+        encoding = None if self.table is None else Encoding.from_transformer(self.table)
         read = read_rows(path, names=self.feature_names, columns=columns, target=target, label=names, encoding=encoding)
         if self.table is not None:
             with warnings_as_lines():

@@ -111,9 +111,9 @@ class BregmanDivergence:
         """The divergence of the points that the generator takes: itself, unless points are mapped first."""
         return self
 
-    def _mapped(self, name: str, x: Tensor) -> Tensor:
+    def _mapped(self, name: str, X: ArrayT) -> ArrayT:
         """Points as the generator takes them."""
-        return x
+        return X
 
     def to(self, target: str | torch.device | torch.dtype) -> BregmanDivergence:
         """The same divergence on another device or in another precision.
@@ -250,8 +250,8 @@ class BregmanDivergence:
         array([[1., 4.]])
         """
         if _is_right(side):
-            return batched(self.generator, X, lambda x: torch.column_stack(self.generator._planes(x)), tangent=True)
-        return batched(self.generator, X, lambda x: torch.column_stack([x, -self.generator._values(x)]))
+            return self._batched("X", X, lambda x: torch.column_stack(self.generator._planes(x)), tangent=True)
+        return self._batched("X", X, lambda x: torch.column_stack([x, -self.generator._values(x)]))
 
     def lift_queries(self, Q: ArrayT, side: str = "right") -> ArrayT:
         """Vectors of queries to go with :meth:`lift_items`.
@@ -273,8 +273,8 @@ class BregmanDivergence:
         array([[1., 1.]])
         """
         if _is_right(side):
-            return batched(self.generator, Q, _with_one, name="Q")
-        return batched(self.generator, Q, lambda q: _with_one(self.generator._gradients(q)), name="Q", tangent=True)
+            return self._batched("Q", Q, _with_one)
+        return self._batched("Q", Q, lambda q: _with_one(self.generator._gradients(q)), tangent=True)
 
     def lift_offsets(self, Q: ArrayT, side: str = "right") -> ArrayT:
         """Numbers that give divergences when the inner products of lifted vectors are subtracted from them.
@@ -299,12 +299,15 @@ class BregmanDivergence:
                [4.]])
         """
         if _is_right(side):
-            return batched(self.generator, Q, lambda q: self.generator._values(q)[:, None], name="Q")
-        return batched(self.generator, Q, lambda q: -self.generator._planes(q)[1][:, None], name="Q", tangent=True)
+            return self._batched("Q", Q, lambda q: self.generator._values(q)[:, None])
+        return self._batched("Q", Q, lambda q: -self.generator._planes(q)[1][:, None], tangent=True)
+
+    def _batched(self, name: str, X: ArrayT, evaluate: Callable[[Tensor], Tensor], tangent: bool = False) -> ArrayT:
+        return batched(self.generator, self._mapped(name, X), evaluate, name=name, tangent=tangent)
 
     def _both(self, X: Array, Y: Array) -> tuple[Tensor, Tensor]:
-        x = self.generator._points("X", X)
-        y = self.generator._points("Y", Y, tangent=True, n_features=x.shape[1])
+        x = self.generator._points("X", self._mapped("X", X))
+        y = self.generator._points("Y", self._mapped("Y", Y), tangent=True, n_features=x.shape[1])
         dtype = torch.promote_types(x.dtype, y.dtype)
         return x.to(dtype), y.to(x.device, dtype)
 
@@ -312,7 +315,7 @@ class BregmanDivergence:
         if batch_size is not None:
             check.integer_at_least("batch_size", batch_size, 1)
         if Y is None:
-            x = y = self.generator._points("X", X, tangent=True)
+            x = y = self.generator._points("X", self._mapped("X", X), tangent=True)
         else:
             x, y = self._both(X, Y)
         return _Blocks(self.generator, x, y, batch_size, X)

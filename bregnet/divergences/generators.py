@@ -183,11 +183,6 @@ class Generator(ABC):
         slopes, intercepts = tangents
         return (self._values(x)[:, None] - intercepts - x @ slopes.T).clamp_min(0)
 
-    def _from_one(self, x: Tensor, y: Tensor) -> Tensor:
-        """D(x_i, y), (n,), for the one row of y (1, d), all with the same tangent plane."""
-        # `_paired` may round equal rows of y differently, and ties between pieces at y then break differently.
-        return self._paired(x, y.expand_as(x)) if self._stable else self._block(x, self._tangents(y))[:, 0]
-
     def _interior(self, points: Tensor) -> Tensor:
         """The nearest points that are allowed as tangent points."""
         return points
@@ -346,9 +341,6 @@ class GeneratorSum(Generator, saved_as="GeneratorSum"):
     def _block(self, x: Tensor, tangents: Any) -> Tensor:
         return self._total(f._block(x, prepared) for f, prepared in zip(self.generators, tangents, strict=True))
 
-    def _from_one(self, x: Tensor, y: Tensor) -> Tensor:
-        return self._total(f._from_one(x, y) for f in self.generators)
-
     def _interior(self, points: Tensor) -> Tensor:
         return reduce(lambda inside, f: f._interior(inside), self.generators, points)
 
@@ -358,6 +350,16 @@ class GeneratorSum(Generator, saved_as="GeneratorSum"):
 
     def _width(self, n_features: int) -> int:
         return max(f._width(n_features) for f in self.generators)
+
+
+def from_one(generator: Generator, x: Tensor, y: Tensor) -> Tensor:
+    """D(x_i, y), (n,), for the one row of y (1, d), all with the same tangent plane."""
+    if isinstance(generator, GeneratorSum):
+        return generator._total(from_one(f, x, y) for f in generator.generators)
+    if generator._stable:
+        return generator._paired(x, y.expand_as(x))
+    # `_paired` may round equal rows of y differently, and ties between pieces at y then break differently
+    return generator._block(x, generator._tangents(y))[:, 0]
 
 
 class Composed(Generator, saved_as="Composed"):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
-from torch import Tensor
 
-from bregnet._core.arrays import Array, ArrayT
+from bregnet._core.arrays import ArrayT
 from bregnet.divergences.bregman_divergence import BregmanDivergence
 from bregnet.divergences.generators import Generator
 from bregnet.divergences.maps import PointMap
@@ -16,9 +13,10 @@ from bregnet.divergences.maps import PointMap
 class MappedDivergence(BregmanDivergence):
     r"""The divergence of a generator after a map that is not affine, :math:`D(\phi(x), \phi(y))`.
 
-    All methods take points as they are before the map. It is a Bregman divergence of the mapped points, not of the
-    points themselves: it need not be convex in x, and its generator and the centers of clusters are in the space of
-    the map. An affine map needs no such object, for :meth:`Generator.compose` takes it up.
+    All methods take points as they are before the map; the vectors of :meth:`lift_items` have one entry more than
+    mapped points. It is a Bregman divergence of the mapped points, not of the points themselves: it need not be convex
+    in x, and its generator and the centers of clusters are in the space of the map. An affine map needs no such object,
+    for :meth:`Generator.compose` takes it up.
 
     Parameters
     ----------
@@ -68,37 +66,8 @@ class MappedDivergence(BregmanDivergence):
         moved = self.feature_map if isinstance(target, torch.dtype) else self.feature_map.to(target)
         return MappedDivergence(generator, moved)
 
-    def _mapped(self, name: str, x: Tensor) -> Tensor:
-        return self.feature_map(x, name)
-
-    def pairwise(self, X: ArrayT, Y: Array | None = None, *, batch_size: int | None = None) -> ArrayT:
-        """Divergences between all rows of X and all rows of Y: see :meth:`BregmanDivergence.pairwise`."""
-        return super().pairwise(self.feature_map(X), self._other(Y), batch_size=batch_size)
-
-    def pairwise_blocks(
-        self, X: Array, Y: Array | None = None, *, batch_size: int | None = None
-    ) -> Iterator[tuple[slice, Array]]:
-        """The matrix of :meth:`pairwise`, some rows at a time: see :meth:`BregmanDivergence.pairwise_blocks`."""
-        return super().pairwise_blocks(self.feature_map(X), self._other(Y), batch_size=batch_size)
-
-    def paired(self, X: ArrayT, Y: Array) -> ArrayT:
-        """Divergences between the rows of X and the same rows of Y: see :meth:`BregmanDivergence.paired`."""
-        return super().paired(self.feature_map(X), self.feature_map(Y, "Y"))
-
-    def lift_items(self, X: ArrayT, side: str = "right") -> ArrayT:
-        """Vectors of items: see :meth:`BregmanDivergence.lift_items`. They are as long as mapped points, and 1 more."""
-        return super().lift_items(self.feature_map(X), side)
-
-    def lift_queries(self, Q: ArrayT, side: str = "right") -> ArrayT:
-        """Vectors of queries to go with :meth:`lift_items`."""
-        return super().lift_queries(self.feature_map(Q, "Q"), side)
-
-    def lift_offsets(self, Q: ArrayT, side: str = "right") -> ArrayT:
-        """Numbers that give divergences: see :meth:`BregmanDivergence.lift_offsets`."""
-        return super().lift_offsets(self.feature_map(Q, "Q"), side)
-
-    def _other(self, Y: Array | None) -> Array | None:
-        return None if Y is None else self.feature_map(Y, "Y")
+    def _mapped(self, name: str, X: ArrayT) -> ArrayT:
+        return self.feature_map(X, name)
 
 
 def before_map(divergence: BregmanDivergence, feature_map: PointMap | None) -> BregmanDivergence:

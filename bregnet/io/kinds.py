@@ -50,8 +50,8 @@ from bregnet.retrieval import (
     BregmanKNeighborsRegressor,
     BregmanNearestNeighbors,
     BregmanRanker,
-    InnerProductForm,
 )
+from bregnet.retrieval.inner_product import InnerProductForm
 from bregnet.retrieval.state import read_form, read_index, write_form, write_index
 from bregnet.selection import PBDLCV, ConvexRegressorCV, DCRegressorCV
 

@@ -24,14 +24,15 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     obj : object
         One of
 
-        - a generator: `MaxAffine`, `Quadratic`, `SquaredEuclidean`, `KullbackLeibler`, `ItakuraSaito`, `Logistic`, a
-          `GeneratorSum` of these, or a generator of your own; a `DifferenceOfConvex` of two; a `BregmanDivergence`,
-        - a fitted `ConvexRegressor`, `DCRegressor`, `PBDL`, `ConvexRegressorCV`, `DCRegressorCV` or `PBDLCV`,
+        - a generator, of the library or your own; a `DifferenceOfConvex` of two; a `BregmanDivergence` or a
+          `MappedDivergence`,
+        - a fitted `PBDL`, `BregmanNCA`, `ConvexRegressor`, `DCRegressor`, or search for the parameters of one,
         - a fitted `BregmanNearestNeighbors`, `BregmanKNeighborsClassifier`, `BregmanKNeighborsRegressor` or
-          `BregmanRanker`, with its rows; a fitted `BregmanKMeans` or `BregmanMixture`. A learner in them is a `PBDL` or
-          a `PBDLCV`,
-        - a fitted pipeline of a `ColumnTransformer`, made of `SimpleImputer`, `OneHotEncoder` and `OrdinalEncoder`, and
-          one of these estimators,
+          `BregmanRanker`, with its rows; a fitted `BregmanKMeans` or `BregmanMixture`. A learner in them is a `PBDL`, a
+          `PBDLCV` or a `BregmanNCA`,
+        - a fitted pipeline that ends in one of these estimators, after scikit-learn's scalers, PCA and other common
+          transformers of numbers, or a `ColumnTransformer` made of `SimpleImputer`, `OneHotEncoder` and
+          `OrdinalEncoder`,
         - a `BregmanIndex` (its own ``save`` writes a folder that can be memory-mapped), or the `InnerProductForm` that
           ``to_inner_product`` makes of one.
     path : str or path

@@ -122,7 +122,7 @@ def precision(subject: Subject, found: dict[str, Retrieval], figures: Table) -> 
     text = (
         f"Each of {len(rows.features):,} rows is a query against {searched}; rows of its class are relevant. A high"
         " curve means that rows of the class are found before others. Mean average precision (mAP) is 1 where all rows"
-        " of the class come first. Normalized mutual information (NMI) is 1 where k-means, which is not told the"
+        " of the class come first. Normalized mutual information (NMI) is 1 where k-means, which does not see the"
         f" classes, finds them as its clusters, and about 0 where clusters say nothing of them.{_about_rivals(found)}"
     )
     k = found[subject.name].ids.shape[1]

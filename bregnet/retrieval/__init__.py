@@ -1,7 +1,6 @@
 """Searching by a Bregman divergence: the index and its engines, and estimators of neighbors and rankings on it."""
 
 from bregnet.retrieval.index import BregmanIndex
-from bregnet.retrieval.inner_product import InnerProductForm
 from bregnet.retrieval.neighbors import (
     BregmanKNeighborsClassifier,
     BregmanKNeighborsRegressor,
@@ -11,7 +10,6 @@ from bregnet.retrieval.ranking import BregmanRanker
 
 __all__ = [
     "BregmanIndex",
-    "InnerProductForm",
     "BregmanNearestNeighbors",
     "BregmanKNeighborsClassifier",
     "BregmanKNeighborsRegressor",

@@ -33,7 +33,7 @@ class Solution:
 
 
 class _Monitor:
-    """The best function and the best bound so far, and who is told about them."""
+    """The best function and the best bound so far, reported after every check."""
 
     def __init__(self, problem: Problem, options: Options, bar: tqdm | None) -> None:
         self._options, self._bar, self._ranks = options, bar, problem.ranks

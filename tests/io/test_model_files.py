@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 import bregnet
 from bregnet import BregmanIndex, Generator, KullbackLeibler, UnreadableFileError
 from bregnet.io.kinds import KINDS
-from bregnet.retrieval import InnerProductForm
+from bregnet.retrieval.inner_product import InnerProductForm
 from tests.support import make_model_files
 from tests.support.make_model_files import EXPECTED, FOLDER, LABELS, QUERIES, RELEASE, ROWS, TABLE, TARGETS, answers
 from tests.support.mutations import Parts, mutated

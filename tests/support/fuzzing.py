@@ -32,7 +32,7 @@ from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFit
 import bregnet
 from bregnet import distributed, metrics
 from bregnet.divergences.maps import PointMap
-from bregnet.retrieval import InnerProductForm
+from bregnet.retrieval.inner_product import InnerProductForm
 from bregnet.solver.partition import Merged
 
 SECONDS = 300  # beyond, a call hangs

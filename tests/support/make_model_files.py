@@ -44,7 +44,7 @@ from bregnet import (
     Quadratic,
     SquaredEuclidean,
 )
-from bregnet.retrieval import InnerProductForm
+from bregnet.retrieval.inner_product import InnerProductForm
 
 FOLDER = Path(__file__).parents[1] / "data" / "models"
 EXPECTED = "expected.json"
