@@ -138,8 +138,10 @@ def _intention(model: Any, job: Any, data: Data) -> str:
 def _point_out_ids(read: Data, *, quiet: bool) -> None:
     found = [] if isinstance(read.X, np.ndarray) else id_like(read.X)
     if found:
-        are = "looks like an id and is a feature" if len(found) == 1 else "look like ids and are features"
-        ways = f"--id {found[0]} takes it for names of the rows, --drop {','.join(found)} leaves out"
+        one = len(found) == 1
+        are = "looks like an id and is a feature" if one else "look like ids and are features"
+        out = "it" if one else "them"
+        ways = f"--id {found[0]} takes it for names of the rows, --drop {','.join(found)} leaves {out} out"
         tell(f"note: {listed(found)} {are}: {ways}", quiet=quiet)
 
 
