@@ -117,13 +117,13 @@ def _unfitted(name: str, job: Any, *, verbose: int) -> Any:
 
 def _intention(model: Any, job: Any, data: Data) -> str:
     rows, features = data.X.shape
-    what = f"fitting {type(model).__name__} to {job.data}: {rows} rows, {features} features"
+    what = f"fitting {type(model).__name__} to {job.data}: {rows} rows, {features} feature{'s' * (features > 1)}"
     if data.y is None:
         return f"{what}, {f'pairs of {job.pairs}' if job.pairs else f'triplets of {job.triplets}'}"
     values, is_pbdl = np.asarray(data.y), isinstance(model, PBDL | PBDLCV)
     distinct = len(np.unique(values))
     if is_pbdl:
-        what += f", {distinct} classes"
+        what += f", {distinct} {'class' if distinct == 1 else 'classes'}"
     if job.learner is not None:
         return what
     if values.dtype.kind in "iu":

@@ -159,7 +159,7 @@ def _table_of_text(path: Path, kind: str, sep: str | None, parsed: dict[str, Any
             _expect_separator(path, first, found)
         raise ValueError(f"{path} must have as many columns in every line, separated by {found!r}: {error}") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is damaged, or not a text file in UTF-8: {error}") from error
+        raise ValueError(f"{path} is damaged, or not a text file in UTF-8: {error}; save it as UTF-8") from error
     except (OSError, EOFError) as error:
         raise ValueError(f"{path} is damaged, or cannot be read: {error}") from error
     return Table(path, frame, text, found)

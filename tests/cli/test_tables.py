@@ -290,6 +290,15 @@ class TestFiles:
             said = error_of("fit", "table.csv", "--sep", given, "--target", "y", "-o", "model")
             assert said.endswith("has semicolons: add --sep ';'")
 
+    def test_files_in_another_encoding_and_tables_of_one_class(self, folder):
+        (folder / "table.csv").write_bytes("a,y\n1,é\n2,b\n".encode("latin-1"))
+        said = error_of("fit", "table.csv", "--target", "y", "-o", "model")
+        assert "not a text file in UTF-8" in said
+        assert said.endswith("save it as UTF-8")
+        (folder / "table.csv").write_text("a,y\n1,b\n2,b\n")
+        said = run("fit", "table.csv", "--target", "y", "-o", "model", code=1).stderr
+        assert "2 rows, 1 feature, 1 class (the target 'y' holds labels)" in said
+
     def test_empty_files_are_called_empty(self, folder):
         for name, text in (("table.csv", ""), ("table.tsv", "\n \n")):
             (folder / name).write_text(text)

@@ -569,6 +569,9 @@ def test_in_a_browser_without_network(browser, made, tmp_path, scheme, width):
     if width == 1280:  # a table that scrolls has cut-off columns
         assert page.evaluate("[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)")
     assert page.evaluate(CUT_OFF) == []
+    widths = [each.bounding_box()["width"] for each in page.locator(".examples thead th").all()]
+    assert max(widths) - min(widths) < 1  # the columns of all queries stand below each other
+    assert min(widths) >= 90
 
     contrasts = page.evaluate(CONTRASTS)
     assert min(contrasts, key=lambda each: each["ratio"])["ratio"] >= 4.5
