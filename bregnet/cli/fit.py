@@ -117,13 +117,13 @@ def _unfitted(name: str, job: Any, *, verbose: int) -> Any:
 
 def _intention(model: Any, job: Any, data: Data) -> str:
     rows, features = data.X.shape
-    what = f"fitting {type(model).__name__} to {job.data}: {rows} rows, {features} features"
+    what = f"fitting {type(model).__name__} to {job.data}: {rows} rows, {features} feature{'s' * (features > 1)}"
     if data.y is None:
         return f"{what}, {f'pairs of {job.pairs}' if job.pairs else f'triplets of {job.triplets}'}"
     values, is_pbdl = np.asarray(data.y), isinstance(model, PBDL | PBDLCV)
     distinct = len(np.unique(values))
     if is_pbdl:
-        what += f", {distinct} classes"
+        what += f", {distinct} {'class' if distinct == 1 else 'classes'}"
     if job.learner is not None:
         return what
     if values.dtype.kind in "iu":
@@ -138,8 +138,10 @@ def _intention(model: Any, job: Any, data: Data) -> str:
 def _point_out_ids(read: Data, *, quiet: bool) -> None:
     found = [] if isinstance(read.X, np.ndarray) else id_like(read.X)
     if found:
-        are = "looks like an id and is a feature" if len(found) == 1 else "look like ids and are features"
-        ways = f"--id {found[0]} takes it for names of the rows, --drop {','.join(found)} leaves out"
+        one = len(found) == 1
+        are = "looks like an id and is a feature" if one else "look like ids and are features"
+        out = "it" if one else "them"
+        ways = f"--id {found[0]} takes it for names of the rows, --drop {','.join(found)} leaves {out} out"
         tell(f"note: {listed(found)} {are}: {ways}", quiet=quiet)
 
 

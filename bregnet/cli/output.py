@@ -18,6 +18,7 @@ import numpy as np
 from bregnet._core.files import expect_place, whole_file
 from bregnet._core.optional import require
 from bregnet.cli.options import STANDARD
+from bregnet.plotting._shared import shown_number
 from bregnet.reporting import Report, report
 
 if TYPE_CHECKING:
@@ -113,9 +114,7 @@ def table(rows: Mapping[str, Mapping[str, float]], head: str = "") -> str:
 
 
 def _number(value: float) -> str:
-    if 10_000 <= abs(value) < 1e7:
-        return f"{value:,.0f}"
-    return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 10_000 else f"{value:.3g}"
+    return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 10_000 else shown_number(value, 3)
 
 
 @contextmanager

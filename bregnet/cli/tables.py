@@ -66,6 +66,8 @@ class Table:
         """Raise an error for a column that is not there."""
         missing = [name for name in names if name not in self.frame.columns]
         if missing:
+            if self.sep is not None and self.frame.shape[1] == 1:
+                _expect_separator(self.path, self.frame.columns[0], self.sep)
             raise ValueError(f"{self.path} must have the column {listed(missing)}, got {listed(self.frame.columns)}")
 
     def column(self, name: str) -> np.ndarray:
@@ -157,7 +159,7 @@ def _table_of_text(path: Path, kind: str, sep: str | None, parsed: dict[str, Any
             _expect_separator(path, first, found)
         raise ValueError(f"{path} must have as many columns in every line, separated by {found!r}: {error}") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is damaged, or not a text file in UTF-8: {error}") from error
+        raise ValueError(f"{path} is damaged, or not a text file in UTF-8: {error}; save it as UTF-8") from error
     except (OSError, EOFError) as error:
         raise ValueError(f"{path} is damaged, or cannot be read: {error}") from error
     return Table(path, frame, text, found)
@@ -186,8 +188,8 @@ def _expect_separator(path: Path, first: str, used: str) -> None:
         begins = repr(first if len(first) <= 40 else f"{first[:40]}...")
         option = "tab" if seen == "\t" else f"'{seen}'"
         raise ValueError(
-            f"{path} must have its columns separated by {SEPARATORS[used]}, but its first line, {begins}, has"
-            f" {SEPARATORS[seen]}: add --sep {option}"
+            f"{path} must have its columns separated by {SEPARATORS.get(used, repr(used))}, but its first line,"
+            f" {begins}, has {SEPARATORS[seen]}: add --sep {option}"
         )
 
 

@@ -121,6 +121,7 @@ def feature_bounds(
     ax.barh(places, bounds[order], color=color(0), height=0.7)
     ax.set_yticks(places, [shown_name(texts[number]) for number in order], parse_math=False)
     ax.set_xlim(left=0)
+    ax.locator_params(axis="x", nbins=5)  # large slopes have long numbers
     # those of regressors are in the units of the data
     in_unit_variance = scales is not None or (getattr(holder, "standardize", False) and not is_regressor(holder))
     title = "features by their largest slope"

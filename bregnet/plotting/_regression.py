@@ -12,7 +12,17 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
 from bregnet.divergences import DifferenceOfConvex
 from bregnet.plotting._fits import feature_names_of, held_fits
-from bregnet.plotting._shared import NEUTRAL, axes, color, legend, real_numbers, rows_of, shown_name, shown_rows
+from bregnet.plotting._shared import (
+    NEUTRAL,
+    axes,
+    color,
+    legend,
+    real_numbers,
+    rows_of,
+    shown_name,
+    shown_number,
+    shown_rows,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -131,7 +141,7 @@ def draw_residuals(targets: np.ndarray, found: np.ndarray, ax: Axes) -> None:
     left = targets - found
     ax.axhline(0, color=NEUTRAL, linewidth=1, linestyle="--", zorder=1)
     _dots(ax, found, left)
-    title = f"half of the residuals are within ±{np.median(np.abs(left)):.3g}"
+    title = f"half of the residuals are within ±{shown_number(np.median(np.abs(left)), 3)}"
     ax.set(xlabel="predicted", ylabel="true - predicted", title=title)
 
 

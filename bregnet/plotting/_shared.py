@@ -157,6 +157,12 @@ def shown_name(value: Any, length: int = 28) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
+def shown_number(value: float, digits: int = 4) -> str:
+    """A number in few characters; whole where it is large, with a power of ten only where it is huge or tiny."""
+    text = f"{value:.{digits}g}"
+    return f"{value:,.0f}" if "e+" in text and abs(value) < 1e7 else text
+
+
 def shown_distance(value: float) -> str:
     """A divergence in few characters."""
     return f"{value:.3g}" if value == 0 or value >= 0.001 else "< 0.001"

@@ -17,6 +17,7 @@ from sklearn.utils import estimator_html_repr
 from bregnet.divergences import BregmanDivergence
 from bregnet.learners import BregmanNCA
 from bregnet.plotting._fits import finite_checks, fit_with_result, level_range, percent
+from bregnet.plotting._shared import shown_number
 from bregnet.reporting.numbers import piece_counts
 from bregnet.retrieval import BregmanIndex
 from bregnet.solver.result import Result
@@ -62,7 +63,7 @@ def _(shown: Result) -> str:
         "objective": f"{shown.objective:.4g}",
         "certified lower bound": f"{shown.dual_bound:.4g}",
         "gap": percent(shown.gap),
-        "seconds": f"{shown.seconds:.3g}",
+        "seconds": shown_number(shown.seconds, 3),
     }
     return card("Result", shown.status, facts, shown.history)
 

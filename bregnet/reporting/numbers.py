@@ -17,7 +17,7 @@ from bregnet._core.version import __version__
 from bregnet.clustering import BregmanKMeans
 from bregnet.divergences import BregmanDivergence, DifferenceOfConvex, GeneratorSum, MaxAffine
 from bregnet.plotting._retrieval import Curve, curve
-from bregnet.plotting._shared import Measure, printable
+from bregnet.plotting._shared import Measure, printable, shown_number
 from bregnet.reporting.subject import Rows, Subject
 from bregnet.retrieval import BregmanKNeighborsClassifier
 
@@ -192,5 +192,5 @@ def shown(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, Real):
         number = float(value)
-        return f"{number:.3f}" if 0.01 <= abs(number) <= 1 else f"{number:.4g}"
+        return f"{number:.3f}" if 0.01 <= abs(number) <= 1 else shown_number(number)
     return printable(value)

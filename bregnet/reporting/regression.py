@@ -9,7 +9,7 @@ import numpy as np
 
 from bregnet.divergences import DifferenceOfConvex
 from bregnet.plotting._regression import dependence, draw_dependence, draw_predictions, draw_residuals, predicted_by
-from bregnet.plotting._shared import shown_name
+from bregnet.plotting._shared import shown_name, shown_number
 from bregnet.reporting.figures import drawn
 from bregnet.reporting.numbers import Table, piece_counts, shown
 from bregnet.reporting.sections import WIDE, Section
@@ -80,7 +80,7 @@ def partial(subject: Subject) -> Section:
 
     def picture(at: int) -> tuple[str, str]:
         name, line = subject.feature_names[at], found[at].lines["prediction"]
-        about = f"The mean prediction changes by {np.ptp(line):.3g} along {shown_name(name)}."
+        about = f"The mean prediction changes by {shown_number(np.ptp(line), 3)} along {shown_name(name)}."
         return (
             drawn(
                 f"partial-{at}",

@@ -12,7 +12,7 @@ from bregnet import plotting
 from bregnet.plotting._fits import percent
 from bregnet.plotting._matrices import Shown, apart, blocks, draw_map, draw_matrix, mapped, shown_divergences
 from bregnet.plotting._retrieval import draw_curves, query_rows
-from bregnet.plotting._shared import Measure, shown_distance, shown_name
+from bregnet.plotting._shared import Measure, shown_distance, shown_name, shown_number
 from bregnet.reporting.figures import drawn
 from bregnet.reporting.numbers import Retrieval, Table, n_used, shown
 from bregnet.reporting.rivals import ABOUT
@@ -81,7 +81,7 @@ def certificate(subject: Subject) -> Section:
         "certified gap": percent(result.gap),
         "iterations": f"{result.n_iter:,}",
         "of them interior-point": f"{result.n_interior:,}",
-        "seconds": f"{result.seconds:.3g}",
+        "seconds": shown_number(result.seconds, 3),
     }
     figures = Table(["value"], [(name, [(value, False)]) for name, value in values.items()])
     return Section("certificate", "Certificate", text, [(svg, ends)], figures, "The certificate")

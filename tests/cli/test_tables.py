@@ -286,6 +286,18 @@ class TestFiles:
         assert said == f"error: table.csv {found}: add --sep ';'"
         (folder / "table.csv").write_text("a;b;y\n1,5;2;3\n1;2,5;3,5\n")  # commas are decimal points
         assert "has semicolons: add --sep ';'" in error_of("fit", "table.csv", "--target", "y", "-o", "model")
+        for given in ("tab", ":"):
+            said = error_of("fit", "table.csv", "--sep", given, "--target", "y", "-o", "model")
+            assert said.endswith("has semicolons: add --sep ';'")
+
+    def test_files_in_another_encoding_and_tables_of_one_class(self, folder):
+        (folder / "table.csv").write_bytes("a,y\n1,é\n2,b\n".encode("latin-1"))
+        said = error_of("fit", "table.csv", "--target", "y", "-o", "model")
+        assert "not a text file in UTF-8" in said
+        assert said.endswith("save it as UTF-8")
+        (folder / "table.csv").write_text("a,y\n1,b\n2,b\n")
+        said = run("fit", "table.csv", "--target", "y", "-o", "model", code=1).stderr
+        assert "2 rows, 1 feature, 1 class (the target 'y' holds labels)" in said
 
     def test_empty_files_are_called_empty(self, folder):
         for name, text in (("table.csv", ""), ("table.tsv", "\n \n")):
@@ -383,7 +395,7 @@ class TestTargets:
         frame.assign(customer=np.arange(60)[::-1], store_id=1 + np.arange(60) % 3).to_csv("table.csv", index=False)
         said = run("fit", "table.csv", "--target", "y", "-o", "model", *FEW).stderr
         assert "note: 'customer', 'store_id' look like ids and are features" in said
-        assert "--id customer takes it for names of the rows, --drop customer,store_id leaves out" in said
+        assert "--id customer takes it for names of the rows, --drop customer,store_id leaves them out" in said
         said = run(
             "fit", "table.csv", "--target", "y", "--id", "customer", "--drop", "store_id", "-o", "m", *FEW
         ).stderr

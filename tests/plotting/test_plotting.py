@@ -1,5 +1,7 @@
 """Pictures: what is drawn is what was computed."""
 
+from itertools import pairwise
+
 import numpy as np
 import pandas
 import polars
@@ -29,6 +31,7 @@ from bregnet import (
 )
 from bregnet.plotting._matrices import shown_divergences
 from bregnet.plotting._shared import Measure
+from bregnet.reporting.sections import WIDE
 from bregnet.retrieval.evaluation import RECALL_LEVELS
 
 NAMES = ["$x^{", "_hidden", "a & b", "<i>"]
@@ -192,6 +195,15 @@ def test_feature_bounds_are_sorted_and_named(model, ax):
     top = plotting.feature_bounds(model, top=2, ax=Figure().add_subplot())
     assert len(top.patches) == 2
     assert top.get_title() == "2 largest of 4 features"
+
+
+def test_ticks_of_large_slopes_do_not_touch():
+    X = np.random.default_rng(0).standard_normal((40, 2))
+    figure = Figure(figsize=WIDE, layout="constrained")  # as in the report
+    ax = plotting.feature_bounds(ConvexRegressor(0.01, tol=0.5).fit(X, 150_000 * X[:, 0]), ax=figure.add_subplot())
+    boxes = [tick.get_window_extent() for tick in drawn(ax).get_xticklabels() if tick.get_text()]
+    assert len(boxes) > 2
+    assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
 
 
 def test_neighbours_are_those_of_the_search(model, iris, ax):

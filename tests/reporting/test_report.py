@@ -38,6 +38,7 @@ from bregnet import (
     divergence,
     report,
 )
+from bregnet.plotting._shared import shown_number
 from bregnet.reporting.numbers import table
 from bregnet.reporting.verdict import Scores, Verdict, summary
 
@@ -363,6 +364,26 @@ def test_rivals_and_parts_of_a_regression():
     assert f"<title>row {worst}: true " in made.html
 
 
+def test_prices_are_written_without_powers_of_ten():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    y = 300_000 + 90_000 * X[:, 0] + 20_000 * rng.standard_normal(60)
+    model = DCRegressor(0.1, tol=0.5).fit(X[:40], y[:40])
+    made = report(model, X[40:], y[40:], X_known=X[:40], y_known=y[:40])
+    error = np.abs(model.predict(X[40:]) - y[40:])
+    assert f"mean absolute error ({error.mean():,.0f} against " in made.numbers["summary"]
+    assert f"within ±{np.median(error):,.0f}" in made.html
+    assert f"<td>{y[40 + error.argmax()]:,.0f}</td>" in re.sub(r"<td[^>]*>\s*(\S+)\s*</td>", r"<td>\1</td>", made.html)
+    assert not re.search(r"\de\+0", re.sub(r"<style.*?</style>|<path[^>]*>", "", made.html, flags=re.DOTALL))
+
+
+def test_shown_numbers_keep_their_digits():
+    assert [shown_number(9999.6), shown_number(-3030, 3), shown_number(3.2e9)] == ["10,000", "-3,030", "3.2e+09"]
+    rng = np.random.default_rng(0)
+    for value in rng.choice([-1, 1], 500) * 10 ** rng.uniform(-9, 12, 500):
+        assert float(shown_number(value).replace(",", "")) == pytest.approx(value, rel=5e-4)
+
+
 def test_data_frames_and_tensors(wine):
     X_known, y_known, X, y = wine
     columns = [f"<{number}>" for number in range(7)]
@@ -548,6 +569,9 @@ def test_in_a_browser_without_network(browser, made, tmp_path, scheme, width):
     if width == 1280:  # a table that scrolls has cut-off columns
         assert page.evaluate("[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)")
     assert page.evaluate(CUT_OFF) == []
+    widths = [each.bounding_box()["width"] for each in page.locator(".examples thead th").all()]
+    assert max(widths) - min(widths) < 1  # the columns of all queries stand below each other
+    assert min(widths) >= 90
 
     contrasts = page.evaluate(CONTRASTS)
     assert min(contrasts, key=lambda each: each["ratio"])["ratio"] >= 4.5
