@@ -32,9 +32,9 @@ import torch
 from torch import Tensor
 
 from bregnet.solver.admm import Certified, Iteration, Options, single_threaded_torch
+from bregnet.solver.block_one import CONJUGATE_GRADIENTS, BlockOne
 from bregnet.solver.certificate import DualPoint, repair, stationarity
 from bregnet.solver.pairs import CompiledPairs, PairOperator, pair_operator, starting_keys
-from bregnet.solver.preconditioner import preconditioner
 from bregnet.solver.regression import Regression
 from bregnet.solver.result import relative_gap
 
@@ -56,9 +56,6 @@ VIOLATION = 0.05  # in tolerances, of the root of the objective: pairs that are 
 FIRST_CHECKS, CHECK_GROWTH = 5, (1.1, 1.25)
 REPAIRED_GAP = 3.0  # in tolerances, for one set: a repair gains a factor of 1.5 to 3 there, and nothing for two
 CLOSED_GAP = 20.0  # in tolerances: closing the masses of two sets along short paths gains a factor of 2 or 3
-# of conjugate gradients in block 1: least and most steps, and the reduction of the residual's energy at which they end;
-# two steps nearly always do for one piece set, and a reduction to 0.01 takes DC up to three times the iterations
-CONJUGATE_GRADIENTS = (2, 10, 0.002)
 
 
 @dataclass
@@ -139,6 +136,7 @@ class WorkingPairs(Iteration):
         super().__init__(problem, options)
         self.operator = operator or pair_operator(problem.geometry, options.dtype, problem.ranks)
         self._targets = problem.targets.to(self.operator.dtype)
+        self._alpha = float(problem.penalty.level.mean())
         if start is None:
             self.state = state = self._resting()
         else:
@@ -148,10 +146,6 @@ class WorkingPairs(Iteration):
         self._restart_sums()
         with self.session():
             self._rescale(options.rho or self._rho(state.unit))
-
-    @property
-    def _alpha(self) -> float:
-        return float(self.problem.penalty.level.mean())
 
     def _carried_over(self, state: PairState) -> PairState:
         """A state for another penalty: neighbors join again, and all multipliers fall with alpha.
@@ -212,8 +206,8 @@ class WorkingPairs(Iteration):
     def _prepare(self) -> None:
         """Compute what depends on the pairs and on the step sizes."""
         problem, state = self.problem, self.state
-        self._strength = problem.curvature * (problem.n_sets / state.rho)  # of the data, (n,)
-        self._preconditioner = preconditioner(self.operator, problem.n_sets, state.kappa, self._strength)
+        strength = problem.curvature * (problem.n_sets / state.rho)
+        self._block = BlockOne(self.operator, problem.n_sets, state.kappa, strength)
         self._moments = self._advanced(0.0)
 
     def _advanced(self, relaxation: float) -> Tensor:
@@ -235,18 +229,18 @@ class WorkingPairs(Iteration):
             return
         from bregnet.solver import compiled_steps  # numba is slow to import
 
-        state, penalty, operator = self.state, self.problem.penalty, self.operator
+        state, penalty, operator, targets = self.state, self.problem.penalty, self.operator, self._targets.numpy()
         signs = np.zeros(0) if penalty.signs is None else penalty.signs.numpy()
         compiled_steps.iterate(
             *operator.team,
             operator.layout,
             operator.members,
-            (self._targets.numpy(), self._strength.to(self._targets.dtype).numpy()),
+            (targets, self._block.strength.numpy()),
             ((penalty.level / (state.rho * state.kappa)).numpy(), signs),
-            self._preconditioner.kappa,
-            self._preconditioner.kappa.dtype.type(self.options.relaxation),
+            self._block.kappa.numpy(),
+            targets.dtype.type(self.options.relaxation),
             CONJUGATE_GRADIENTS,
-            self._preconditioner.arrays,
+            self._block.preconditioner.arrays,
             tuple(part.numpy() for part in (state.slacks, state.slopes, state.pieces, state.heights)),
             self._moments.numpy(),
             tuple(part.numpy() for part in self._sums),
@@ -262,13 +256,12 @@ class WorkingPairs(Iteration):
         residual[..., 1:] += state.kappa.to(residual.dtype) * (2 * clipped - state.slopes - state.pieces[..., 1:])
         modes = _modes(residual)
         fitted = self.operator.fitted(_modes(state.pieces)[-1])
-        strength = self._strength.to(fitted.dtype)
         targets = self._targets
         if state.copies is not None:
             agreed = self.problem.prox(state.copies)
             targets = (2 * agreed - state.copies).to(fitted.dtype)
-        modes[-1] += self.operator.from_points(strength * (targets - fitted))
-        changes = torch.stack([self._change(mode, each) for mode, each in enumerate(modes)])
+        modes[-1] += self.operator.from_points(self._block.strength * (targets - fitted))
+        changes = torch.stack([self._block.change(mode, each) for mode, each in enumerate(modes)])
         state.pieces += _modes(changes) / len(modes)
         if state.copies is not None:
             state.copies.add_(self.operator.fitted(_modes(state.pieces)[-1]) - agreed, alpha=relaxation)
@@ -277,35 +270,6 @@ class WorkingPairs(Iteration):
         self._sums[0].add_(torch.cat([state.pieces[..., :1], clipped], dim=-1))
         self._sums[1].add_(state.slacks.clamp_min(0))
         self.n_iter += 1
-
-    def _change(self, mode: int, residual: Tensor) -> Tensor:
-        """A few steps of preconditioned conjugate gradients for block 1, from the last solution."""
-        least, most, reduction = CONJUGATE_GRADIENTS
-        change = torch.zeros_like(residual)
-        direction = self._preconditioner.apply(mode, residual)
-        energy = first = before = _product(residual, direction)
-        for n_steps in range(1, most + 1):
-            image = self._image(mode, direction)
-            curvature = _product(direction, image)
-            if not (energy > 0 and curvature > 0):  # solved, or rounding is all that is left
-                break
-            change.add_(direction, alpha=energy / curvature)
-            # enough if this step reduces the energy as much as the one before
-            if n_steps >= least and energy * energy <= reduction * first * before:
-                break
-            residual = torch.add(residual, image, alpha=-energy / curvature)
-            scaled = self._preconditioner.apply(mode, residual)
-            before, energy = energy, _product(residual, scaled)
-            direction = torch.add(scaled, direction, alpha=energy / before)
-        return change
-
-    def _image(self, mode: int, pieces: Tensor) -> Tensor:
-        """The product of the matrix of block 1 with pieces."""
-        out = self.operator.normal(pieces)
-        out[:, 1:] += self.state.kappa.to(out.dtype) * pieces[:, 1:]
-        if mode == self.problem.n_sets - 1:
-            out += self.operator.from_points(self._strength.to(pieces.dtype) * self.operator.fitted(pieces))
-        return out
 
     def _rescale(self, rho: float, kappa: Tensor | None = None) -> None:
         """Change the step sizes, keeping slopes, slacks and multipliers."""
@@ -502,8 +466,3 @@ def _merged(keys: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
 def _modes(sets: Tensor) -> Tensor:
     """Sum and difference of two piece sets, which the matrix of block 1 does not mix; one set as it is."""
     return sets.clone() if len(sets) == 1 else torch.stack([sets[0] + sets[1], sets[0] - sets[1]])
-
-
-def _product(one: Tensor, other: Tensor) -> float:
-    """The inner product, summed up in parts so that single precision does."""
-    return float(torch.linalg.vecdot(one, other).sum(dtype=torch.float64))

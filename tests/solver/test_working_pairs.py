@@ -162,9 +162,9 @@ def test_preconditioners_follow_the_pairs():
     for _ in range(4):
         work.certify(Certified(1.0, work.state.pieces, 0.0))
         work.run(4)
-    followed = work._preconditioner.arrays[1].copy()
+    followed = work._block.preconditioner.arrays[1].copy()
     work._prepare()
-    np.testing.assert_array_equal(followed, work._preconditioner.arrays[1])
+    np.testing.assert_array_equal(followed, work._block.preconditioner.arrays[1])
 
 
 @pytest.mark.parametrize("kind", KINDS, **NAMED)
@@ -173,7 +173,7 @@ def test_both_preconditioners_are_inverses_of_the_same_blocks(kind, d, some_by_p
     """By blocks, and where there are many features some pieces by their pairs, others by blocks."""
     problem = to_problem(random_program(41, n=(50, 50), d=(d, d), **kind))
     work = iterated(problem, CompiledPairs, 20)
-    given = work.operator, problem.n_sets, work.state.kappa, work._strength
+    given = work.operator, problem.n_sets, work.state.kappa, work._block.strength.double()
     by_blocks, compiled = BlockPreconditioner(*given), CompiledPreconditioner(*given)
     by_pairs = compiled.arrays[3]
     assert (by_pairs.any() and not by_pairs.all()) == (some_by_pairs and not kind.get("cells", False))
@@ -187,7 +187,7 @@ def test_both_preconditioners_are_inverses_of_the_same_blocks(kind, d, some_by_p
 def test_few_pairs_of_many_features_make_the_same_iterates():
     problem = to_problem(random_program(42, n=(60, 60), d=(300, 300), dc=True))
     work = iterated(problem, CompiledPairs, 5)
-    assert work._preconditioner.arrays[3].all()
+    assert work._block.preconditioner.arrays[3].all()
     steps = iterated(problem, CompiledPairs, 5, by_steps=True)
     torch.testing.assert_close(work.state.pieces, steps.state.pieces, rtol=1e-8, atol=1e-8)
 
