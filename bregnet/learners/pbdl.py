@@ -26,7 +26,7 @@ from bregnet.learners.calibration import similarity_threshold
 from bregnet.learners.companions import companion_for
 from bregnet.learners.feature_maps import map_for, steepest
 from bregnet.learners.similarity import LearnedPairs
-from bregnet.learners.supervision import Labels, Pairs, Supervision, Triplets, pairs_apart
+from bregnet.learners.supervision import Labels, Pairs, Supervision, Triplets, rows_apart
 from bregnet.solver.bregman import BregmanLearning
 from bregnet.solver.checkpoints import Checkpoint
 from bregnet.solver.partition import CELLS_A_CLASS, merge_duplicates
@@ -310,22 +310,23 @@ class PBDL(LearnedPairs, SolverEstimator):
         >>> same.is_similar([[0.05]], [[0.0]])
         array([ True])
         """
-        rows, numbers = pairs_apart(to_numpy(X, "X"), to_numpy(pairs, "pairs"))
+        rows, numbers = rows_apart("pairs", 2, to_numpy(X, "X"), to_numpy(pairs, "pairs"))
         features = check.validate_data(self, rows, dtype=np.float64, ensure_min_samples=2)
         supervision = Pairs(numbers, to_numpy(similar, "similar"), len(features), balanced=self.balanced)
         self._seen = None
         return self._learn(features, supervision, self.random_state)
 
     @check.all_or_nothing
-    def fit_triplets(self, X: Array, triplets: Array) -> PBDL:
+    def fit_triplets(self, X: Array, triplets: Array | None = None) -> PBDL:
         """Learn from triplets: an anchor that is nearer to a positive than to a negative row.
 
         Minimises the mean of max(0, 1 + D(positive, anchor) - D(negative, anchor)) beside the penalty.
 
         Parameters
         ----------
-        X : array of shape (n_samples, n_features)
-        triplets : array of shape (n_triplets, 3)
+        X : array of shape (n_samples, n_features) or (n_triplets, 3, n_features)
+            Rows; or the triplets themselves, as metric-learn has them, and then `triplets` are left out.
+        triplets : array of shape (n_triplets, 3), default=None
             Row numbers of anchor, positive and negative.
 
         Returns
@@ -341,8 +342,9 @@ class PBDL(LearnedPairs, SolverEstimator):
         >>> bool(model.pair_distance(X[:1], X[1:2]) < model.pair_distance(X[:1], X[2:3]))
         True
         """
-        features = check.validate_data(self, to_numpy(X, "X"), dtype=np.float64, ensure_min_samples=2)
-        supervision = Triplets(to_numpy(triplets, "triplets"), len(features))
+        rows, numbers = rows_apart("triplets", 3, to_numpy(X, "X"), to_numpy(triplets, "triplets"))
+        features = check.validate_data(self, rows, dtype=np.float64, ensure_min_samples=2)
+        supervision = Triplets(numbers, len(features))
         self._seen = None
         return self._learn(features, supervision, self.random_state)
 

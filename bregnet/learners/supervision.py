@@ -166,18 +166,18 @@ class Triplets(Supervision):
         return bregman.TripletLoss(geometry, there, geometry.lifted.new_full((len(there),), 1 / len(there)))
 
 
-def pairs_apart(rows: Any, pairs: Any) -> tuple[Any, Any]:
-    """Rows, and pairs of their numbers, also where the rows are pairs themselves, (m, 2, d)."""
+def rows_apart(name: str, width: int, rows: Any, numbers: Any) -> tuple[Any, Any]:
+    """Rows, and pairs or triplets of their numbers, also where the rows are these themselves, (m, width, d)."""
     table = arrays.table(rows)
     if table.ndim != 3:
-        return rows, pairs
-    if pairs is not None:
-        raise ValueError(
-            f"pairs must be None where X has them, of shape {table.shape}, got {arrays.table(pairs).shape}"
-        )
-    if table.shape[1] != 2:
-        raise ValueError(f"X must have shape (n_pairs, 2, n_features) where it has the pairs, got {table.shape}")
-    return table.reshape(-1, table.shape[2]), np.arange(2 * len(table)).reshape(-1, 2)
+        return rows, numbers
+    if numbers is not None:
+        found = f"got {arrays.table(numbers).shape}" + (": give what is similar by its name, similar" * (width == 2))
+        raise ValueError(f"{name} must be None where X has them, of shape {table.shape}, {found}")
+    if table.shape[1] != width:
+        shape = f"(n_{name}, {width}, n_features)"
+        raise ValueError(f"X must have shape {shape} where it has the {name}, got {table.shape}")
+    return table.reshape(-1, table.shape[2]), np.arange(width * len(table)).reshape(-1, width)
 
 
 def _row_numbers(name: str, values: Any, width: int, n_rows: int) -> np.ndarray:

@@ -328,10 +328,13 @@ class PBDLCV(LearnedPairs, SearchCV):
         return replace(plan, scores=plan.score, smooth=True)  # type: ignore[arg-type]
 
     def _folds(self, targets: np.ndarray) -> Any:
-        counts = np.unique(targets, return_counts=True)[1]
-        if self.cv is not None or self.gallery != "unseen" or counts.min() < 2:
+        if self.cv is not None or self.gallery != "unseen":
             return self.cv
-        return StratifiedShuffleSplit(5, test_size=HELD_OUT, random_state=self._known_seed)
+        _, codes, counts = np.unique(targets, return_inverse=True, return_counts=True)
+        strata = np.where(counts[codes] > 1, codes, counts.argmax())  # a single row can be in no share of both parts
+        if HELD_OUT * len(codes) < (counts > 1).sum():
+            return None
+        return StratifiedShuffleSplit(5, test_size=HELD_OUT, random_state=self._known_seed).split(strata, strata)
 
     def _search(self) -> Search:
         search, grid = super()._search(), self.grid

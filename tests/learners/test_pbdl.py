@@ -229,8 +229,23 @@ def test_pairs_in_the_forms_of_metric_learn():
     np.testing.assert_allclose(inside, outside, atol=0.02)
     with pytest.raises(ValueError, match=r"X must have shape \(n_pairs, 2, n_features\) .* got \(4, 3, 2\)"):
         plain().fit_pairs(np.zeros((4, 3, 2)), similar=[1, 1, -1, -1])
-    with pytest.raises(ValueError, match=r"pairs must be None where X has them"):
-        plain().fit_pairs(X[ends], ends, alike)
+    with pytest.raises(ValueError, match=r"pairs must be None where X has them.* by its name, similar"):
+        plain().fit_pairs(X[ends], signs)
+
+
+def test_triplets_in_the_form_of_metric_learn():
+    X, y = classes_apart(18)
+    triplets = chosen_triplets(y)
+    rows = StandardScaler().fit(X[triplets].reshape(-1, 2)).transform(X)  # every end of a triplet is a row then
+    inside, outside = (
+        plain(standardize=False, tol=1e-4).fit_triplets(*given).divergence_.pairwise(rows)
+        for given in ((rows[triplets],), (rows, triplets))
+    )
+    np.testing.assert_allclose(inside, outside, atol=0.02)
+    with pytest.raises(ValueError, match=r"X must have shape \(n_triplets, 3, n_features\) .* got \(4, 2, 2\)"):
+        plain().fit_triplets(np.zeros((4, 2, 2)))
+    with pytest.raises(ValueError, match=r"triplets must be None where X has them"):
+        plain().fit_triplets(X[triplets], triplets)
 
 
 @pytest.mark.parametrize("n_pieces", [None, 9])

@@ -30,7 +30,7 @@ from bregnet import (
 from bregnet.learners.base import Monitor
 from bregnet.metrics import mean_average_precision, retrieval_auc
 from bregnet.retrieval.evaluation import retrieval_scores
-from bregnet.selection.folds import Plan, ScoreMonitor, Split, Track, Variant, _joined, scored_fits
+from bregnet.selection.folds import Plan, ScoreMonitor, Split, Track, Variant, _joined, checked_splits, scored_fits
 from bregnet.selection.members import Member, drawn
 from bregnet.selection.search import Row, best_row, between, judged, rows_of
 from tests.support.selecting import some_slow
@@ -745,6 +745,17 @@ def test_other_parameters_are_axes_of_the_grid(tmp_path):
     assert load(tmp_path / "model").best_params_ == model.best_params_
     with pytest.raises(ValueError, match="grid must be a dict of parameters out of"):
         PBDLCV(grid={"alpha": [0.1]}).fit(X, y)
+
+
+def test_a_class_of_one_row_does_not_change_how_much_is_held_out():
+    X, y = load_iris(return_X_y=True)
+    X, y = np.vstack([X[::5], X[0] + 9]), np.append(y[::5], 7)
+    model = PBDLCV([0.1], temperatures=[0.2], companion=None, feature_map=None, random_state=0)
+    splits = checked_splits(model._folds(y), X, y, None, classifier=True)
+    assert [len(test) for _, test in splits] == [13] * 5  # 40% of 31
+    for _, test in splits:
+        assert sorted(np.bincount(y[test])[:3]) in ([4, 4, 4], [4, 4, 5])
+    assert model.fit(X, y).best_score_ > 0.9
 
 
 def test_a_cell_is_judged_with_its_neighbors():
