@@ -30,13 +30,12 @@ def in_threads(answer: Callable[[slice], None], n_queries: int, least: int = 64)
 
     With fewer than `least` queries each, a thread costs more than it saves.
     """
-    n_threads = max(1, min(torch.get_num_threads(), n_queries // least))
-    step = -(-n_queries // n_threads)
-    parts = list(batches(n_queries, step))
-    if len(parts) == 1:
-        answer(parts[0])
+    n_threads = torch.get_num_threads()
+    if n_threads == 1:
+        answer(slice(0, n_queries))
         return
-    list(_pool(len(parts)).map(answer, parts))
+    step = -(-n_queries // max(1, min(n_threads, n_queries // least)))
+    list(_pool(n_threads).map(answer, batches(n_queries, step)))  # one part, too: torch's own threads may spin
 
 
 def mapped(function: Callable[[slice], Result], parts: Sequence[slice]) -> Iterator[Result]:

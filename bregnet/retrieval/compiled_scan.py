@@ -90,6 +90,36 @@ def _keep_of_lists(
         keep(lines, numbers[first:last], start, skipped, k, room, margins, bounds, counts, values, rows)
 
 
+def _keep_alone(
+    asked, vectors, ranges, skipped, k, room, margins, bounds, counts, values, rows
+):  # pragma: no cover - compiled
+    """The same for few queries, each with items of its own, whose products are made here.
+
+    Parameters
+    ----------
+    asked : (m, width)
+    vectors : (n_items, width)
+        Both in single precision.
+    ranges : (m, n_ranges, 2)
+        First and last items, the latter exclusive, to look at for each query.
+    skipped, k, room, margins, bounds, counts, values, rows
+        As for `keep`.
+    """
+    products = np.empty((1, 16 * STEP), np.float32)
+    for q in range(len(asked)):
+        query, numbers = asked[q], np.array([q])
+        for start, stop in ranges[q]:
+            for first in range(start, stop, products.shape[1]):
+                some = vectors[first : min(first + products.shape[1], stop)]
+                for i in range(len(some)):
+                    total = np.float32(0.0)
+                    for f in range(len(query)):
+                        total += some[i, f] * query[f]
+                    products[0, i] = total
+                out = products[:, : len(some)]
+                keep(out, numbers, first, skipped, k, room, margins, bounds, counts, values, rows)
+
+
 def _rank(
     k, margins, bounds, counts, values, rows, skipped, always, names, coarse, fine, vectors, terms, found, doubtful
 ):  # pragma: no cover - compiled
@@ -144,4 +174,5 @@ _compact = compiled(_compact)
 _any_above = compiled(_any_above)
 keep = compiled(_keep)
 keep_of_lists = compiled(_keep_of_lists)
+keep_alone = compiled(_keep_alone)
 rank = compiled(_rank)

@@ -51,8 +51,8 @@ class CellEngine(Engine):
         known = torch.empty(0, dtype=torch.int64) if cells is None else cells
         self._cells = torch.cat([known, self._assigned(self.gallery.points[len(known) :])])  # of each item, (n_items,)
         order = self._cells.argsort(stable=True)
-        ends = torch.bincount(self._cells, minlength=self.n_cells).cumsum(0).tolist()
-        self._lists = Lists(vectors.coarse[order] if listed is None else listed, order, [0, *ends])
+        starts = torch.nn.functional.pad(torch.bincount(self._cells, minlength=self.n_cells).cumsum(0), (1, 0))
+        self._lists = Lists(vectors.coarse[order] if listed is None else listed, order, starts)
 
     @classmethod
     def build(cls, gallery: Gallery, settings: Settings) -> CellEngine:
@@ -114,7 +114,7 @@ class CellEngine(Engine):
     @property
     def nbytes(self) -> int:
         """Memory in addition to that of the gallery."""
-        lists = self._lists.vectors.nbytes + self._lists.rows.nbytes + self._cells.nbytes
+        lists = sum(part.nbytes for part in (self._lists.vectors, self._lists.rows, self._lists.starts, self._cells))
         return self.vectors.nbytes + lists + self.centres.nbytes + self._centre_vectors.nbytes
 
     def batch_size(self, k: int) -> int:
@@ -147,12 +147,13 @@ class CellEngine(Engine):
 
     def _rows_above(self, queries: Queries, probes: Tensor) -> Callable[[int, float], Tensor]:
         """Items of the probed lists whose inner product with a query is at least so much, and those always ranked."""
-        starts, lists = self._lists.starts, self._lists
+        lists = self._lists
 
         def rows_above(number: int, least: float) -> Tensor:
             query, rows = queries.vectors[number].float(), [self.vectors.long]
-            for cell in probes[number].tolist():
-                there = slice(starts[cell], starts[cell + 1])
+            ends = lists.starts[torch.stack([probes[number], probes[number] + 1], 1)]
+            for start, stop in ends.tolist():
+                there = slice(start, stop)
                 rows.append(lists.rows[there][(lists.vectors[there] @ query).double() >= least])
             return torch.cat(rows).unique()
 

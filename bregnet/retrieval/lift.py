@@ -140,7 +140,7 @@ class Lift:
         """Queries with their vectors."""
         points = points.double()
         if self.side == "right":
-            vectors = self.divergence.lift_queries(points)
+            vectors = torch.column_stack([points, points.new_ones(len(points))])
             plain_offsets = self.divergence.lift_offsets(points)[:, 0]
         else:  # both are in the tangent plane, which is the costly part
             generator = self.divergence.generator

@@ -41,6 +41,8 @@ class Vectors:
         self._rows = GrowingRows(coarse, fine) if rows is None else rows  # with room for more
         self.long, self._longest = _outliers(coarse.norm(dim=1))
         self._rounding = 1.01 * (self.width + 3) * 2.0**-24 * self._longest  # of products in single precision
+        # of those in double precision: the sum of a coarse and a fine part is off by 32 times the unit
+        self._fine_rounding = (self.width + 32) * 2.0**-53 * (self._longest + float(lift.cancelled(self._longest)))
 
     @classmethod
     def from_gallery(cls, gallery: Gallery) -> Vectors:
@@ -162,9 +164,7 @@ class Vectors:
 
     def slack(self, queries: Queries) -> Tensor:
         """By how much an item's inner product in double precision may be off for it to be one of the nearest, (m,)."""
-        unit = 2.0**-53  # of double precision; the sum of a coarse and a fine part is off by 32 times as much
-        rounding = (self.width + 32) * unit * queries.reach * (self._longest + self.lift.cancelled(self._longest))
-        return 4 * NEAR * queries.scale + 2 * rounding
+        return 4 * NEAR * queries.scale + 2 * queries.reach * self._fine_rounding
 
     def _products(self, queries: Queries, rows: Tensor) -> Tensor:
         """Divergences of the queries and the items in `rows` (m, c), from inner products in double precision."""
