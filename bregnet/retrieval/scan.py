@@ -19,9 +19,9 @@ from bregnet.retrieval.vectors import NEAR, SMALL, Vectors
 # Fewer queries have more items at once. Products alone, with 17 and 65 entries a vector, on two threads: 20,900 and
 # 6,700 queries/s against 200,000 items; with tiles of 256 x 1024 18,600 and 6,000, of 500 x 4096 13,300 and 6,100.
 TILE = 1024, 512
-# Lists that fewer queries than this probe in the mean are gone through query by query. With 16 and 64 features, 447 lists
-# of 200,000 items and 8 probes, 56 queries take 31 and 84 microseconds each in place of 61 and 110, 168 queries 26 and 66
-# in place of 38 and 65, and 900 queries 23 and 51 in place of 20 and 33.
+# Lists that fewer queries than this probe in the mean are gone through query by query. With 16 and 64 features, 447
+# lists of 200,000 items and 8 probes, 56 queries take 31 and 84 microseconds each in place of 61 and 110, 168 queries
+# 26 and 66 in place of 38 and 65, and 900 queries 23 and 51 in place of 20 and 33.
 FEW = 3
 
 

@@ -370,7 +370,7 @@ class TestMemory:
             held += [part for part in vars(owner or index).values() if isinstance(part, torch.Tensor)]
         total = sum(part.nbytes for part in held)
         if kind == "ivf":
-            total += engine._lists.vectors.nbytes + engine._lists.rows.nbytes
+            total += sum(part.nbytes for part in vars(engine._lists).values())
         assert index.nbytes == total
         assert index.bytes_per_item == total / 500
 
