@@ -208,6 +208,13 @@ def _height_sums(values, height, above, count):  # pragma: no cover - compiled
             count[feature] += 1.0 if size > height[feature] else 0.0
 
 
+def _drain(children, parents, surplus, flow):  # pragma: no cover - compiled
+    """Hand what every child has on to its parent, the last child first."""
+    for e in range(len(children) - 1, -1, -1):
+        flow[e] = surplus[children[e]]
+        surplus[parents[e]] += flow[e]
+
+
 def _match(givers, receivers, surplus, amounts):  # pragma: no cover - compiled
     """Let givers fill up receivers, one pair after the other, as far as there is something left on both sides."""
     for e in range(len(givers)):
@@ -216,6 +223,61 @@ def _match(givers, receivers, surplus, amounts):  # pragma: no cover - compiled
             surplus[givers[e]] -= amount
             surplus[receivers[e]] += amount
             amounts[e] = amount
+
+
+def _exchange(keys, staying, violated, left, joined, kept, places, again, leaving):  # pragma: no cover - compiled
+    """Merge violated keys into others, all sorted, of which only those that stay or are violated are kept.
+
+    Parameters
+    ----------
+    keys : (E,)
+    staying : (E,)
+        Whether a key is kept though it may not be violated.
+    violated : (V,)
+        May have a key several times.
+    left : (L,)
+        Keys that have left before.
+    joined : (E + V,), out
+        Kept and new keys.
+    kept, places : (E,), out
+        Which of the keys are kept, and where they are among those joined.
+    again : (V,), out
+        Where new keys that have left before are among those joined.
+    leaving : (E,), out
+
+    Returns
+    -------
+    n_joined, n_kept, n_again, n_leaving : int
+    """
+    n_joined = n_kept = n_again = n_leaving = 0
+    v = here = 0
+    for e in range(len(keys) + 1):
+        # new keys before this one
+        while v < len(violated) and (e == len(keys) or violated[v] < keys[e]):
+            key = violated[v]
+            if v == 0 or key != violated[v - 1]:
+                while here < len(left) and left[here] < key:
+                    here += 1
+                if here < len(left) and left[here] == key:
+                    again[n_again] = n_joined
+                    n_again += 1
+                joined[n_joined] = key
+                n_joined += 1
+            v += 1
+        if e == len(keys):
+            break
+        needed = staying[e]
+        while v < len(violated) and violated[v] == keys[e]:
+            needed = True
+            v += 1
+        if needed:
+            kept[n_kept], places[n_kept], joined[n_joined] = e, n_joined, keys[e]
+            n_kept += 1
+            n_joined += 1
+        else:
+            leaving[n_leaving] = keys[e]
+            n_leaving += 1
+    return n_joined, n_kept, n_again, n_leaving
 
 
 add_products = compiled(_add_products)
@@ -228,4 +290,6 @@ cell_moments = compiled(_cell_moments)
 pull = compiled(_pull)
 solve_rank_one = compiled(_solve_rank_one)
 height_sums = compiled(_height_sums)
+drain = compiled(_drain)
 match = compiled(_match)
+exchange = compiled(_exchange)

@@ -48,7 +48,7 @@ def starting_keys(geometry: Geometry) -> Tensor:
     keys = [pieces * n + columns]
     if geometry.own_piece:
         keys.append(columns * n + pieces)
-    return without_own(geometry, torch.as_tensor(np.unique(np.concatenate(keys)), device=geometry.lifted.device))
+    return without_own(geometry, torch.as_tensor(np.concatenate(keys), device=geometry.lifted.device)).unique()
 
 
 def without_own(geometry: Geometry, keys: Tensor) -> Tensor:

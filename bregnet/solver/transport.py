@@ -59,18 +59,8 @@ class PieceTree:
         centres = geometry.centres
         order = torch.randperm(geometry.n_pieces, generator=torch.Generator().manual_seed(0)).to(centres.device)
         parents = torch.as_tensor(_nearest_before(centres[order].cpu().numpy()), device=centres.device)
-        self._child, self._parent = order[1:], order[parents[1:]]
+        self._child, self._parent = order[1:], order[parents[1:]]  # parents before their children
         self._places = _places(geometry)
-        self._levels = self._by_depth(parents)
-
-    @staticmethod
-    def _by_depth(parents: Tensor) -> list[Tensor]:
-        """Edges (numbered by child - 1) grouped by depth, deepest first."""
-        depth = [0] * len(parents)
-        for child, parent in enumerate(parents.tolist()):
-            depth[child] = depth[parent] + 1 if child else 0
-        depths = torch.tensor(depth[1:], device=parents.device)
-        return [torch.nonzero(depths == level).squeeze(1) for level in range(max(depth, default=0), 0, -1)]
 
     def level_out(self, stationarity: Tensor, *, short: bool = False) -> Tensor:
         """Stationarity (K, d + 1) after multipliers were added that make its last column zero.
@@ -81,10 +71,7 @@ class PieceTree:
         surplus = stationarity[:, -1].clone()
         giver, receiver, amount = self._matches(surplus) if short else (self._child[:0], self._child[:0], surplus[:0])
         surplus.index_add_(0, giver, -amount).index_add_(0, receiver, amount)
-        flow = torch.zeros(len(self._child), dtype=surplus.dtype, device=surplus.device)
-        for edges in self._levels:
-            flow[edges] = surplus[self._child[edges]]
-            surplus.index_add_(0, self._parent[edges], flow[edges])
+        flow = torch.as_tensor(_drained(self._child, self._parent, surplus), device=surplus.device)
         outward = flow > 0  # child gives to parent: mu of the parent's piece at a point of the child's cell
         giver = torch.cat([giver, torch.where(outward, self._child, self._parent)])
         receiver = torch.cat([receiver, torch.where(outward, self._parent, self._child)])
@@ -116,6 +103,15 @@ class PieceTree:
         giver, receiver = np.repeat(givers, n_near), receivers[near].reshape(-1)
         order = np.argsort(np.square(places[giver] - places[receiver]).sum(1), kind="stable")
         return giver[order], receiver[order]
+
+
+def _drained(child: Tensor, parent: Tensor, surplus: Tensor) -> np.ndarray:
+    """What every child has to give to its parent for all but the root to have none left."""
+    from bregnet.solver import compiled  # numba is slow to import
+
+    left, flow = surplus.cpu().numpy().copy(), np.empty(len(child))
+    compiled.drain(child.cpu().numpy(), parent.cpu().numpy(), left, flow)
+    return flow
 
 
 def _matched(giver: np.ndarray, receiver: np.ndarray, left: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

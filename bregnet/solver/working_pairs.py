@@ -44,18 +44,18 @@ TINY_ALPHA = 1e-5  # below, targets are interpolated, and multipliers fall with 
 DRIFT = 1.3  # of the number of pairs, or of how far they span, before step sizes are chosen again
 IDLE_CHECKS = 2  # without a multiplier, after which a pair leaves: a fifth of the pairs, 0.6 of the iterations (DC)
 STAYS = -128  # in place of a count
-IMBALANCE = (
-    4.0  # of what primal and dual infeasibility cost, from which the step size changes, by 2 at most: this takes
-)
-# SML2010 (3000 x 24) from 1014 to 488 iterations
-BALANCED_FROM, BALANCED_GAP = 20, 0.03  # iterations and gap between which the two can be told apart
+# Of what primal and dual infeasibility cost, from which the step size changes, by 2 at most: this takes SML2010
+# (3000 x 24) from 1014 to 488 iterations.
+IMBALANCE = 4.0
+BALANCED_FROM, BALANCED_GAP = 20, 0.03  # iterations and gap between which the two can be distinguished
 AVERAGED_GAP = 2.5  # in tolerances: the mean of the iterates since the last check may have half the gap of the last
 VIOLATION = 0.05  # in tolerances, of the root of the objective: pairs that are violated by more join
 # Iterations between scans, and the least and largest growth of that number: pairs are found early and change little
 # later. With 5, 1.2, 1.2 DC takes as many iterations and a fifth more time; with 8 two features may take twice as many.
 FIRST_CHECKS, CHECK_GROWTH = 5, (1.1, 1.25)
-REPAIRED_GAP = 3.0  # in tolerances, for one set: a repair gains a factor of 1.5 to 3 there, and nothing for two
-CLOSED_GAP = 20.0  # in tolerances: closing the masses of two sets along short paths gains a factor of 2 or 3
+# In tolerances: for one set a repair of multipliers gains a factor of 1.5 to 3, and nothing for two, where closing the
+# masses along short paths gains 2 or 3. With 20, for two sets, iterations are the same.
+TIGHT_GAP = 3.0
 
 
 @dataclass
@@ -160,7 +160,7 @@ class WorkingPairs(Iteration):
         keys = torch.unique(torch.cat([state.keys, operator.mine(starting_keys(self.problem.geometry))]))
         operator.choose(keys)
         slacks = torch.stack([-operator.slacks(u).clamp_min(0) for u in state.pieces])
-        old = _found(keys, state.keys)[0]
+        old = torch.searchsorted(keys, state.keys)
         slacks[:, old] = torch.where(state.slacks > 0, ratio * state.slacks, state.slacks)
         heights = state.heights[:, None].to(state.slopes.dtype)
         clipped = state.slopes.clamp(-heights, heights)
@@ -300,9 +300,8 @@ class WorkingPairs(Iteration):
         tol, problem = self.options.tol, self.problem
         # the penalty's slopes, not those of block 1, are bounded: their function is nearer to the optimum
         slopes = self._clipped_slopes()
-        level = (
-            VIOLATION * tol * best.objective ** (1 / problem.degree)
-        )  # violations of a residual's size are what matters
+        # violations of a residual's size are what matters
+        level = VIOLATION * tol * best.objective ** (1 / problem.degree)
         objective, pieces, violated = self._scanned(torch.cat([self.state.pieces[..., :1], slopes], dim=-1), level)
         if not math.isfinite(objective):
             return Certified(math.nan, pieces, math.nan)
@@ -331,7 +330,7 @@ class WorkingPairs(Iteration):
         if not torch.isfinite(largest).all():
             return math.nan, lifted, self.state.keys[:0]
         objective, improved = self.problem.improved(lifted, largest)
-        violated = torch.unique(torch.cat([found.violated for found in scans]))
+        violated = torch.cat([found.violated for found in scans])
         return self.problem.ranks.agreed(objective)[0], improved, violated  # what follows is a matter of all ranks
 
     def _averaged_bound(self, pieces: Tensor) -> float:
@@ -364,11 +363,11 @@ class WorkingPairs(Iteration):
         found = stationarity(operator, problem.signs, point)
         bound = self._value(point, found, tight=False)
         mass = float(operator.ranks.sum(point.pairs.sum())) / problem.n_sets
-        if objective is None or not mass > 0:
+        if objective is None or not mass > 0 or self._far(objective, bound) > TIGHT_GAP:
             return bound
-        if problem.n_sets > 1 and self._far(objective, bound) <= CLOSED_GAP:
+        if problem.n_sets > 1:
             bound = max(bound, self._value(point, found, tight=True))
-        if problem.n_sets == 1 and self._far(objective, bound) <= REPAIRED_GAP:
+        else:
             nu = state.rho * state.kappa * (state.slopes - self._clipped_slopes()).double()
             flexibility = mass / float(problem.geometry.weights.sum()) * problem.geometry.weights
             bound = max(bound, self._value(repair(operator, problem.signs, point, nu, flexibility), tight=True))
@@ -392,21 +391,18 @@ class WorkingPairs(Iteration):
         state, operator = self.state, self.operator
         without = (state.slacks < 0).all(0) & (state.idle != STAYS)
         state.idle = torch.where(without, state.idle + 1, state.idle.clamp_max(0))
-        violated = operator.mine(violated)
-        present, there = _found(violated, state.keys)
-        staying = state.idle < IDLE_CHECKS
-        staying[there[present]] = True
-        new, leaving, kept = violated[~present], state.keys[~staying], torch.nonzero(staying).squeeze(1)
-        if not operator.ranks.any(len(new) + len(leaving) > 0):
+        keys, kept, places, again, left = _exchanged(
+            state.keys, state.idle < IDLE_CHECKS, operator.mine(violated), state.left
+        )
+        if not operator.ranks.any(len(left) > len(state.left) or len(keys) > len(kept)):
             return
-        state.keys, old = _merged(state.keys[kept], new)
-        operator.choose(state.keys)
+        operator.choose(keys)
         slacks = torch.stack([-operator.slacks(u).clamp_min(0) for u in state.pieces])
-        state.slacks = slacks.index_copy_(1, old, state.slacks.index_select(1, kept))
-        idle = torch.full_like(state.keys, -IDLE_CHECKS, dtype=torch.int8)  # who joins has twice the time
-        idle[torch.searchsorted(state.keys, new[_found(new, state.left)[0]])] = STAYS
-        state.idle = idle.index_copy_(0, old, state.idle[kept])
-        state.left = _merged(state.left, leaving)[0]
+        idle = torch.full_like(keys, -IDLE_CHECKS, dtype=torch.int8)  # who joins has twice the time
+        idle[again] = STAYS
+        state.slacks = slacks.index_copy_(1, places, state.slacks.index_select(1, kept))
+        state.idle = idle.index_copy_(0, places, state.idle[kept])
+        state.keys, state.left = keys, left
 
     def _choose_steps(self, imbalance: float) -> None:
         """Choose step sizes for the pairs there are, and for how primal and dual infeasibility compare."""
@@ -446,21 +442,18 @@ class WorkingPairs(Iteration):
         self._moments = moments
 
 
-def _found(keys: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
-    """Which of some keys are among others, which are sorted, and where these would be."""
-    there = torch.searchsorted(among, keys)
-    found = there < len(among)
-    found[found.clone()] = among[there[found]] == keys[found]
-    return found, there
+def _exchanged(keys: Tensor, staying: Tensor, violated: Tensor, left: Tensor) -> list[Tensor]:
+    """Kept and new keys; which are kept, and where they are now; where keys are that had left; those that have left."""
+    from bregnet.solver import compiled  # numba is slow to import
 
-
-def _merged(keys: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-    """Two sorted lists of keys that have none in common as one, and where those of the first are in it."""
-    first = torch.ones(len(keys) + len(others), dtype=torch.bool, device=keys.device)
-    there = torch.searchsorted(keys, others) + torch.arange(len(others), device=keys.device)
-    first[there] = False
-    here = torch.nonzero(first).squeeze(1)
-    return torch.empty_like(first, dtype=torch.int64).index_copy_(0, here, keys).index_copy_(0, there, others), here
+    given = [part.cpu().numpy() for part in (keys, staying, violated, left)]
+    given[2] = np.sort(given[2])
+    sizes = len(keys) + len(violated), len(keys), len(keys), len(violated), len(keys)
+    joined, kept, places, again, leaving = (np.empty(size, dtype=np.int64) for size in sizes)
+    n_joined, n_kept, n_again, n_leaving = compiled.exchange(*given, joined, kept, places, again, leaving)
+    left_now = np.sort(np.concatenate([given[3], leaving[:n_leaving]]))
+    parts = joined[:n_joined], kept[:n_kept], places[:n_kept], again[:n_again], left_now
+    return [torch.as_tensor(part, device=keys.device) for part in parts]
 
 
 def _modes(sets: Tensor) -> Tensor:
