@@ -77,6 +77,16 @@ def _scaled_squares(slack, weights, first, width):  # pragma: no cover - compile
     return total
 
 
+def _advance_slacks(state, first, width, relaxation, slack):  # pragma: no cover - compiled
+    """The step w += g (s - R u), and |w| - R u in place of the slacks R u."""
+    zero = slack.dtype.type(0)
+    for e in range(width):
+        w = state[first + e]
+        w += relaxation * (max(-w, zero) - slack[e])
+        state[first + e] = w
+        slack[e] = abs(w) - slack[e]
+
+
 def _pass_few(
     starts, points, differences, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end
 ):  # pragma: no cover - compiled
@@ -109,11 +119,7 @@ def _pass_few(
                 slack[e] -= a0 * differences[x0 + e]
             feature += one
         if len(state) > 0:
-            for e in range(width):
-                w = state[first + e]
-                w += relaxation * (max(-w, zero) - slack[e])
-                state[first + e] = w
-                slack[e] = abs(w) - slack[e]
+            advance_slacks(state, first, width, relaxation, slack)
         else:
             form += scaled_squares(slack, weights, first, width)
         total = zero
@@ -150,38 +156,54 @@ def _pass_many(
     """`pair_pass` for many features: those of a pair are handled side by side.
 
     `coordinates` are the points themselves, (n, d), each with a piece of its own: they stay in cache, differences of
-    pairs would not. The point of the piece is subtracted once for all its pairs.
+    pairs would not. The point of the piece is subtracted once for all its pairs, of which four are handled at a time:
+    this takes two thirds of the time with 101 features.
     """
-    zero, one, form = pieces.dtype.type(0), UNSIGNED(1), 0.0
+    zero, one, two, three, form = pieces.dtype.type(0), UNSIGNED(1), UNSIGNED(2), UNSIGNED(3), 0.0
     dimension = UNSIGNED(pieces.shape[1] - 1)
     slopes, sums = np.empty(dimension, pieces.dtype), np.empty(dimension, pieces.dtype)
+    most = most_pairs(starts, begin, end) + 3
+    slack, here = np.empty(most, pieces.dtype), np.empty(most, np.uint64)
     for k in range(UNSIGNED(begin), UNSIGNED(end)):
-        value, total, squares = pieces[k, UNSIGNED(0)], zero, zero
+        first, value, total = UNSIGNED(starts[k]), pieces[k, UNSIGNED(0)], zero
+        width = UNSIGNED(starts[k + one]) - first
+        for e in range(width):
+            here[e] = points[first + e]
+        for e in range(width, width + three):
+            here[e] = k  # without a slack, so that there are four at a time
         for feature in range(dimension):
             slopes[feature], sums[feature] = pieces[k, one + feature], zero
         for feature in range(dimension):
             value -= slopes[feature] * coordinates[k, feature]
-        for e in range(UNSIGNED(starts[k]), UNSIGNED(starts[k + one])):
-            point, slack = UNSIGNED(points[e]), zero
-            # loops of their own: with a store in it, whether a sum is vectorized, and so rounds, depends on addresses
+        # loops of their own: with a store in it, whether a sum is vectorized, and so rounds, depends on addresses
+        for e in range(UNSIGNED(0), width, UNSIGNED(4)):
+            p0, p1, p2, p3 = here[e], here[e + one], here[e + two], here[e + three]
+            s0 = s1 = s2 = s3 = zero
             for feature in range(dimension):
-                slack += slopes[feature] * coordinates[point, feature]
-            slack = fitted[point] - value - slack
-            if len(state) > 0:
-                w = state[e]
-                w += relaxation * (max(-w, zero) - slack)
-                state[e] = w
-                slack = abs(w) - slack
-            else:
-                before = slack
-                if len(weights) > 0:
-                    slack *= weights[e]
-                squares += before * slack
-            total += slack
-            arriving[point] += slack
+                slope = slopes[feature]
+                s0 += slope * coordinates[p0, feature]
+                s1 += slope * coordinates[p1, feature]
+                s2 += slope * coordinates[p2, feature]
+                s3 += slope * coordinates[p3, feature]
+            slack[e], slack[e + one], slack[e + two], slack[e + three] = s0, s1, s2, s3
+        for e in range(width):
+            slack[e] = fitted[here[e]] - value - slack[e]
+        if len(state) > 0:
+            advance_slacks(state, first, width, relaxation, slack)
+        else:
+            form += scaled_squares(slack, weights, first, width)
+        for e in range(width, width + three):
+            slack[e] = zero
+        for e in range(width):
+            total += slack[e]
+        for e in range(width):
+            arriving[here[e]] += slack[e]
+        for e in range(UNSIGNED(0), width, UNSIGNED(4)):
+            p0, p1, p2, p3 = here[e], here[e + one], here[e + two], here[e + three]
+            s0, s1, s2, s3 = slack[e], slack[e + one], slack[e + two], slack[e + three]
             for feature in range(dimension):
-                sums[feature] += slack * coordinates[point, feature]
-        form += squares
+                left = s0 * coordinates[p0, feature] + s1 * coordinates[p1, feature]
+                sums[feature] += left + (s2 * coordinates[p2, feature] + s3 * coordinates[p3, feature])
         rows[k, UNSIGNED(0)] = -total
         for feature in range(dimension):
             rows[k, one + feature] = total * coordinates[k, feature] - sums[feature]
@@ -542,6 +564,7 @@ pair_differences = compiled(_pair_differences)
 row_differences = compiled(_row_differences)
 pair_spread = compiled(_pair_spread)
 scaled_squares = compiled(_scaled_squares)
+advance_slacks = compiled(_advance_slacks)
 pass_few = compiled(_pass_few)
 pass_many = compiled(_pass_many)
 pair_pass = compiled(_pair_pass)
