@@ -336,8 +336,8 @@ def _invert(
     most = most_pairs(starts, begin, end)
     block, nothing = np.empty((most, dimension), kind), np.zeros(dimension, kind)
     matrix, scale = np.empty((dimension + 1, dimension + 1), kind), np.empty(dimension + 1, kind)
-    work, inverse = (np.empty(most, kind), np.empty(most, kind), np.empty(dimension, kind)), 1 / kappa
-    unit = np.zeros((1, 1, dimension + 1), kind)
+    work, inverse = space_by_pairs(most, kappa), 1 / kappa
+    unit, column = np.zeros((1, 1, dimension + 1), kind), np.empty((1, 1, dimension + 1), kind)
     unit[0, 0, 0] = 1
     for k in range(begin, end):
         width = starts[k + 1] - starts[k]
@@ -348,7 +348,9 @@ def _invert(
             pair_matrix(block, kappa, own[k], factor.reshape((width, width)))
             invert_in_place(factor.reshape((width, width)))
             if len(columns) > 0:
-                divide_by_pairs(*pairs, k, inverse, own[k], factor, unit[:, 0], columns[k : k + 1], work)
+                nought = UNSIGNED(0)
+                divide_by_pairs(*pairs, UNSIGNED(k), inverse, own[k], factor, nought, unit, column, nought, work)
+                columns[k] = column[0, 0]
             continue
         matrix[:] = 0
         for feature in range(dimension):
@@ -364,44 +366,70 @@ def _invert(
             columns[k] = matrix[0]
 
 
-def _precondition_by_pairs(
-    starts, points, coordinates, k, inverse, own, factor, given, out, work
-):  # pragma: no cover - compiled
-    """D^-1 r - D^-1 A' C A D^-1 r of one piece, for each mode (M, d + 1), with `inverse` that of kappa.
+def _space_by_pairs(most, kappa):  # pragma: no cover - compiled
+    """What `precondition_by_pairs` works in, for pieces with so many pairs."""
+    kind = kappa.dtype
+    return np.empty(most + 3, kind), np.empty(most + 3, kind), np.empty(len(kappa), kind), np.empty(most + 3, np.uint64)
 
-    As in `pass_many`, from the points themselves.
+
+def _precondition_by_pairs(
+    starts, points, coordinates, k, inverse, own, factors, at, given, out, number, work
+):  # pragma: no cover - compiled
+    """D^-1 r - D^-1 A' C A D^-1 r of one piece, for row `number` of each mode (M, ., d + 1), by arrays without views.
+
+    `inverse` is that of kappa, and C starts at `at`.
+    As in `pass_many`, from the points themselves, four at a time.
     """
-    images, scaled, row = work
-    n_modes, dimension, one, zero = UNSIGNED(len(given)), UNSIGNED(len(inverse)), UNSIGNED(1), UNSIGNED(0)
+    images, scaled, row, here = work
+    n_modes, dimension, zero = UNSIGNED(len(given)), UNSIGNED(len(inverse)), UNSIGNED(0)
+    one, two, three = UNSIGNED(1), UNSIGNED(2), UNSIGNED(3)
     first = UNSIGNED(starts[k])
     width = UNSIGNED(starts[k + 1]) - first
+    for e in range(width):
+        here[e] = points[first + e]
+    for e in range(width, width + three):
+        here[e], scaled[e] = k, 0
     for mode in range(n_modes):
-        base = given[mode, zero] / own
+        base = given[mode, number, zero] / own
         for feature in range(dimension):
-            row[feature] = given[mode, feature + one] * inverse[feature]
+            row[feature] = given[mode, number, feature + one] * inverse[feature]
         for feature in range(dimension):
             base -= row[feature] * coordinates[k, feature]
-        for e in range(width):
-            point, total = UNSIGNED(points[first + e]), base
+        for e in range(zero, width, UNSIGNED(4)):
+            p0, p1, p2, p3 = here[e], here[e + one], here[e + two], here[e + three]
+            s0 = s1 = s2 = s3 = base
             for feature in range(dimension):
-                total += row[feature] * coordinates[point, feature]
-            images[e], scaled[e] = total, 0
+                value = row[feature]
+                s0 += value * coordinates[p0, feature]
+                s1 += value * coordinates[p1, feature]
+                s2 += value * coordinates[p2, feature]
+                s3 += value * coordinates[p3, feature]
+            images[e], images[e + one], images[e + two], images[e + three] = s0, s1, s2, s3
         for e in range(width):
-            value, at = images[e], e * width
+            scaled[e] = 0
+        for e in range(width, width + three):
+            images[e] = 0
+        for e in range(zero, width, UNSIGNED(4)):
+            s0, s1, s2, s3 = images[e], images[e + one], images[e + two], images[e + three]
+            a0, a1 = at + e * width, at + min(e + one, width - one) * width
+            a2, a3 = at + min(e + two, width - one) * width, at + min(e + three, width - one) * width
             for f in range(width):
-                scaled[f] += value * factor[at + f]
+                left = s0 * factors[a0 + f] + s1 * factors[a1 + f]
+                scaled[f] += left + (s2 * factors[a2 + f] + s3 * factors[a3 + f])
         total = images.dtype.type(0)
         for e in range(width):
             total += scaled[e]
         for feature in range(dimension):
-            row[feature] = given[mode, feature + one] + total * coordinates[k, feature]
-        for e in range(width):
-            point, value = UNSIGNED(points[first + e]), scaled[e]
+            row[feature] = given[mode, number, feature + one] + total * coordinates[k, feature]
+        for e in range(zero, width, UNSIGNED(4)):
+            p0, p1, p2, p3 = here[e], here[e + one], here[e + two], here[e + three]
+            s0, s1, s2, s3 = scaled[e], scaled[e + one], scaled[e + two], scaled[e + three]
             for feature in range(dimension):
-                row[feature] -= value * coordinates[point, feature]
-        out[mode, zero] = (given[mode, zero] - total) / own
+                left = s0 * coordinates[p0, feature] + s1 * coordinates[p1, feature]
+                row[feature] -= left + (s2 * coordinates[p2, feature] + s3 * coordinates[p3, feature])
+        out[mode, number, zero] = (given[mode, number, zero] - total) / own
         for feature in range(dimension):
-            out[mode, feature + one] = row[feature] * inverse[feature]
+            out[mode, number, feature + one] = row[feature] * inverse[feature]
 
 
 def _divide_by_pairs(starts, points, differences, *given):  # pragma: no cover - compiled
@@ -440,15 +468,14 @@ def _precondition(first, pairs, preconditioner, kappa, residual, out, begin, end
     starts, _, _ = pairs
     own, factors, starts_of, by_pairs, columns, weights = preconditioner
     n_modes, _, size = residual.shape
-    kind, last, one = residual.dtype, UNSIGNED(n_modes - 1), UNSIGNED(1)
+    last = UNSIGNED(n_modes - 1)
     most = most_pairs(starts, begin, end)
-    work, inverse = (np.empty(most, kind), np.empty(most, kind), np.empty(size - 1, kind)), 1 / kappa
+    work, inverse = space_by_pairs(most, kappa), 1 / kappa
     shared = len(factors) == 1
     for k in range(UNSIGNED(begin), UNSIGNED(end)):
         at = UNSIGNED(starts_of[k])
         if by_pairs[k]:
-            factor = factors[0, at : starts_of[k + one]]
-            divide_by_pairs(*pairs, k, inverse, own[k], factor, residual[:, k], out[:, k], work)
+            divide_by_pairs(*pairs, k, inverse, own[k], factors[0], at, residual, out, k, work)
         elif shared and n_modes == 2:
             multiply_both(factors[0], at, residual, out, k)
         else:
@@ -575,6 +602,7 @@ pair_matrix = compiled(_pair_matrix)
 add_outer = compiled(_add_outer)
 invert_block = compiled(_invert_block)
 invert = compiled(_invert)
+space_by_pairs = compiled(_space_by_pairs)
 precondition_by_pairs = compiled(_precondition_by_pairs)
 divide_by_pairs = compiled(_divide_by_pairs)
 multiply = compiled(_multiply)
