@@ -13,13 +13,13 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from bregnet.divergences import Generator, Quadratic
 from bregnet.learners.supervision import Supervision
 from bregnet.solver.margins import MARGIN
-from bregnet.solver.points import Standardisation
+from bregnet.solver.points import Standardization
 
 
 def companion_for(
     given: str | Generator,
     features: np.ndarray,
-    units: Standardisation,
+    units: Standardization,
     supervision: Supervision,
     random_state: int | np.random.RandomState | None,
 ) -> Generator:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
 from bregnet.divergences.maps import AffineStep, GaussianStep, PointMap, Step, affine_step, fitted_map
-from bregnet.solver.points import Standardisation
+from bregnet.solver.points import Standardization
 
 KINDS = ("lda", "rbf", "rbf+lda")
 MANY_FEATURES = 100  # feature_map="auto" is LDA from here on: `python -m benchmarks.embeddings` has what it gains
@@ -120,7 +120,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             present = row_weights > 0
             features, row_weights = features[present], row_weights[present]
             labels = labels[present] if needs_classes else None
-        units = Standardisation.from_rows(features, weights=row_weights)
+        units = Standardization.from_rows(features, weights=row_weights)
         units.refuse_below(1e-300)
         weights = np.divide(1.0, units.unit, out=np.zeros_like(units.unit), where=units.scale > 0)
         steps: list[Step] = [affine_step(np.diag(weights), -weights * units.centre)]

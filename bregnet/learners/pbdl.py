@@ -31,7 +31,7 @@ from bregnet.solver.bregman import BregmanLearning
 from bregnet.solver.checkpoints import Checkpoint
 from bregnet.solver.partition import CELLS_A_CLASS, merge_duplicates
 from bregnet.solver.penalty import Penalty
-from bregnet.solver.points import MemoryNeed, Points, Standardisation, all_pairs_need
+from bregnet.solver.points import MemoryNeed, Points, Standardization, all_pairs_need
 from bregnet.solver.result import Check
 
 # n_pieces="auto" with labels. Held-out mAP (rows among rows, two splits, alpha 0.01, temperature 0.2) of 10 a class and
@@ -47,7 +47,7 @@ NOTHING = 1e-6  # slopes that differ by no more, for features of unit variance, 
 class _DivergenceFromPieces:
     """From pieces in the solver's coordinates to the function of mapped points, and the divergence of the data."""
 
-    units: Standardisation
+    units: Standardization
     strictness: np.ndarray
     companion: Generator | None
     companion_of: Callable[[str | Generator], Generator]  # from the name of a companion
@@ -441,7 +441,7 @@ class PBDL(LearnedPairs, SolverEstimator):
                 del self.feature_map_
             return
         self.feature_map_ = feature_map
-        spread = Standardisation.from_rows(given).unit if self.standardize else np.ones(given.shape[1])
+        spread = Standardization.from_rows(given).unit if self.standardize else np.ones(given.shape[1])
         if feature_map.is_affine:
             plain: Any = before_map(BregmanDivergence(function), feature_map).generator
             self.function_ = plain
@@ -454,7 +454,7 @@ class PBDL(LearnedPairs, SolverEstimator):
 def _original_objective(problem: BregmanLearning, points: Points, function: MaxAffine) -> float:
     """The objective of the function as it is returned, at the points as they were given."""
     n_features = points.features.shape[1]
-    there = replace(problem.geometry, lifted=points.lifted(Standardisation(np.zeros(n_features), np.ones(n_features))))
+    there = replace(problem.geometry, lifted=points.lifted(Standardization(np.zeros(n_features), np.ones(n_features))))
     device = there.lifted.device
     pieces = torch.as_tensor(np.column_stack([function.slopes, function.intercepts]), device=device)
     unit = torch.as_tensor(points.units.unit, device=device)

@@ -24,7 +24,7 @@ from bregnet.learners.start import Start
 from bregnet.solver.checkpoints import Checkpoint
 from bregnet.solver.partition import merge_duplicates
 from bregnet.solver.penalty import Penalty
-from bregnet.solver.points import MemoryNeed, Points, Standardisation, working_pairs_need
+from bregnet.solver.points import MemoryNeed, Points, Standardization, working_pairs_need
 from bregnet.solver.regression import LeastSquares, Regression
 from bregnet.solver.result import Check, Result
 
@@ -104,7 +104,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
     _signs: tuple[int, ...]  # of the convex functions that the fitted one is made of
     _loss: type[Regression] = LeastSquares
 
-    def _penalty_level(self, units: Standardisation, device: torch.device, n_rows: float = 0) -> Tensor:
+    def _penalty_level(self, units: Standardization, device: torch.device, n_rows: float = 0) -> Tensor:
         if self.alpha != "auto":
             self.alpha_ = check.positive("alpha", self.alpha)
             return super()._penalty_level(units, device)
@@ -171,7 +171,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         return self
 
     def _program(
-        self, features: np.ndarray, targets: np.ndarray, units: Standardisation, weights: np.ndarray | None = None
+        self, features: np.ndarray, targets: np.ndarray, units: Standardization, weights: np.ndarray | None = None
     ) -> tuple[Regression, Start]:
         """The program for rows in these units, and where the solver starts."""
         signs = check.monotone_signs(self.monotone, features.shape[1])
@@ -199,7 +199,7 @@ class _FunctionFromPieces:
     """From pieces in the solver's coordinates to the function in those of the data."""
 
     problem: Regression
-    units: Standardisation
+    units: Standardization
     temperature_unit: float
     features: np.ndarray
     weights: np.ndarray | None

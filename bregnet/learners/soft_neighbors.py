@@ -22,7 +22,7 @@ from bregnet.learners.calibration import similarity_threshold
 from bregnet.learners.pbdl import PBDL
 from bregnet.learners.similarity import LearnedPairs
 from bregnet.learners.supervision import Labels
-from bregnet.solver.points import Standardisation
+from bregnet.solver.points import Standardization
 
 # Settled on vehicle, vowel, digits and three made-up sets, mean accuracy by soft vote: 88.3 as it is; 87.6 with three
 # times the learning rate, 88.6 with a fourth of the batch, 88.5 with twice the quadratic, 88.1 with 50 passes of
@@ -231,7 +231,7 @@ class BregmanNCA(LearnedPairs):
         features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         supervision = Labels(labels, balanced=True, random_state=seed)
-        units = Standardisation.from_rows(features)
+        units = Standardization.from_rows(features)
         units.refuse_below(1e-130)  # the quadratic is divided by its square
         points, device = units.points(features), check.resolve_device(self.device)
         rows = _Rows(torch.as_tensor(points, dtype=torch.float32, device=device), _on(device, supervision.classes))
@@ -359,7 +359,7 @@ def _logistic_pieces(points: np.ndarray, classes: np.ndarray) -> tuple[np.ndarra
     return sides[:, None] * model.coef_, sides * model.intercept_
 
 
-def _in_units(parameters: _Parameters, units: Standardisation) -> tuple[MaxAffine, BregmanDivergence]:
+def _in_units(parameters: _Parameters, units: Standardization) -> tuple[MaxAffine, BregmanDivergence]:
     """The max-affine part and the divergence, in the coordinates of the data."""
     numbers: list[Any] = [each.detach().cpu().double().numpy() for each in parameters.tensors]
     slopes, intercepts = units.original(np.column_stack(numbers[:2]), level=0.0)

@@ -15,7 +15,7 @@ from bregnet.distributed import current
 from bregnet.solver import checkpoints
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.growth import grown, known_places, nearest_cells
-from bregnet.solver.points import MemoryNeed, Points, Standardisation, free_bytes, readable
+from bregnet.solver.points import MemoryNeed, Points, Standardization, free_bytes, readable
 
 
 class Start(NamedTuple):
@@ -75,7 +75,7 @@ class SeenRows(NamedTuple):
 
     features: np.ndarray
     targets: np.ndarray
-    units: Standardisation
+    units: Standardization
 
 
 def starting_geometry(

@@ -33,15 +33,15 @@ def row_blocks(X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         yield part, np.asarray(X[part], dtype=np.float64)
 
 
-def merge_duplicates(X: np.ndarray, standardised: Callable[[np.ndarray], np.ndarray] = lambda rows: rows) -> Merged:
+def merge_duplicates(X: np.ndarray, standardized: Callable[[np.ndarray], np.ndarray] = lambda rows: rows) -> Merged:
     """Distinct rows of X with their counts: duplicates would leave the program without an interior.
 
     Few rows come out sorted, many in the order in which they first appear.
     """
     if len(X) > FEW_POINTS:
-        keys = np.concatenate([row_keys(standardised(rows)) for _, rows in row_blocks(X)])
+        keys = np.concatenate([row_keys(standardized(rows)) for _, rows in row_blocks(X)])
         return _merged_by_keys(keys)
-    rows = standardised(np.asarray(X, dtype=np.float64))
+    rows = standardized(np.asarray(X, dtype=np.float64))
     _, first, inverse, counts = np.unique(rows, axis=0, return_index=True, return_inverse=True, return_counts=True)
     return Merged(first, inverse.reshape(-1), counts)
 

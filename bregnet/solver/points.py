@@ -28,7 +28,7 @@ CGROUP_FILES = (  # limit, use, and the statistics that say how much of it is a 
 
 
 @dataclass(frozen=True)
-class Standardisation:
+class Standardization:
     """Affine maps to the solver's coordinates: unit-variance features and targets.
 
     The solver always works there, so that its step size suits data of any scale; whether the penalty acts there
@@ -43,7 +43,7 @@ class Standardisation:
     @classmethod
     def from_rows(
         cls, X: np.ndarray, y: np.ndarray | None = None, weights: np.ndarray | None = None
-    ) -> Standardisation:
+    ) -> Standardization:
         """Means and standard deviations, of rows that count by weights if these are given."""
         centre, scale = _spread("X", X, weights)
         if y is None:
@@ -56,7 +56,7 @@ class Standardisation:
         """The scale of each feature, 1 for one that does not vary."""
         return np.where(self.scale > 0, self.scale, 1.0)
 
-    def serves(self, fresh: Standardisation) -> bool:
+    def serves(self, fresh: Standardization) -> bool:
         """Whether data with the units `fresh` are well scaled in these, too: no feature lost, none far off."""
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.append(self.scale / fresh.scale, self.target_scale / fresh.target_scale)
@@ -117,14 +117,14 @@ class Points:
     ----------
     features : ndarray of shape (n, d)
         Rows, possibly in a file and in any precision.
-    units : Standardisation
+    units : Standardization
     merged : Merged
     device : torch.device
     ranks : Ranks
     """
 
     features: np.ndarray
-    units: Standardisation
+    units: Standardization
     merged: Merged
     device: torch.device
     ranks: Ranks = ALONE
@@ -146,7 +146,7 @@ class Points:
         """How many rows each of this rank's points stands for."""
         return self.here(self.merged.counts.astype(np.float64))
 
-    def lifted(self, units: Standardisation | None = None) -> Tensor:
+    def lifted(self, units: Standardization | None = None) -> Tensor:
         """The points of this rank with a trailing 1; `units` other than its own may be given."""
         units = units or self.units
         share, n_features = self.share, self.features.shape[1]

@@ -996,7 +996,7 @@ def test_constant_columns_are_not_used():
 def test_two_rows():
     X = np.array([[0.0, 5.0], [1.0, 5.0]])
     pairs = plain(alpha=0.01, tol=1e-3).fit_pairs(X, [[0, 0], [0, 1]], [True, False])
-    # standardised to -1 and 1, the two divergences add up to 2 (a_1 - a_0): both are 2 at slopes -1 and 1
+    # standardized to -1 and 1, the two divergences add up to 2 (a_1 - a_0): both are 2 at slopes -1 and 1
     np.testing.assert_allclose(pairs.divergence_.pairwise(X), [[0, 2], [2, 0]], atol=0.02)
     np.testing.assert_allclose(pairs.feature_bounds_, [1.0, 0.0], atol=0.01)
     assert pairs.result_.objective == pytest.approx(0.01, rel=1e-2)

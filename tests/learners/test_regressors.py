@@ -63,7 +63,7 @@ def test_the_objective_is_that_of_the_returned_function_in_original_units(kind, 
     assert model.result_.objective == pytest.approx(optimum, rel=1e-4)
 
 
-def test_standardising_refers_alpha_to_unit_variance():
+def test_standardizing_refers_alpha_to_unit_variance():
     X, y = paraboloid()
     units_x, units_y = X.std(0), y.std()
     model = ConvexRegressor(alpha=0.05, tol=1e-4).fit(X, y)
