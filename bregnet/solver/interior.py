@@ -151,10 +151,10 @@ class InteriorPoint:
             step_pieces, step_levels = system.solve(-pieces, -(self.problem.penalty.level + levels))
             moved = self._slacks(step_pieces, step_levels).map(missing, torch.sub)
             moved.pairs[self._own] = 0
-            raised = self._hinged(moved.pairs) - missing.over
-            wanting = goal.short + goal.over - self._push - weights.over * raised
+            gain = self._hinged(moved.pairs) - missing.over
+            wanting = goal.short + goal.over - self._push - weights.over * gain
             moved.short = wanting / (weights.short + weights.over)
-            moved.over = moved.short + raised
+            moved.over = moved.short + gain
             change = _Barrier(*(g - m - w * d for g, m, w, d in zip(goal, mult, weights, moved, strict=True)))
             return step_pieces, step_levels, moved, change
 
@@ -268,16 +268,16 @@ class _CellSystem:
     def _hinge_blocks(method: InteriorPoint, stiff: Tensor) -> Tensor:
         """What hinges add to the equations, (K, K, d + 1, d + 1): each acts on three pieces."""
         geometry, hinges = method.geometry, method.hinges
-        assert hinges.lowered is not None
+        assert hinges.near is not None
         n, size = geometry.n_points, geometry.lifted.shape[1]
         blocks = geometry.lifted.new_zeros((geometry.n_pieces, geometry.n_pieces, size, size))
         for rows in chunks.blocks(len(stiff), size**2):
-            part, raised, lowered = stiff[rows], hinges.raised[rows], hinges.lowered[rows]
-            far, near = geometry.lifted[raised % n], geometry.lifted[lowered % n]
+            part, far, near = stiff[rows], hinges.far[rows], hinges.near[rows]
+            far_point, near_point = geometry.lifted[far % n], geometry.lifted[near % n]
             acts = (
-                (geometry.cells[raised % n], far),
-                (geometry.cells[lowered % n], -near),
-                (raised // n, near - far),
+                (geometry.cells[far % n], far_point),
+                (geometry.cells[near % n], -near_point),
+                (far // n, near_point - far_point),
             )
             for (row, left), (column, right) in product(acts, acts):
                 outer = (part[:, None] * left)[:, :, None] * right[:, None, :]
@@ -312,7 +312,7 @@ def _eliminates(problem: BregmanLearning) -> bool:
 
 def _system(method: InteriorPoint, weights: _Barrier, stiff: Tensor) -> _OwnPieceSystem | _CellSystem:
     """The Newton equations, with the stiffness (H,) of hinges."""
-    if method.hinges.lowered is not None:
+    if method.hinges.near is not None:
         return _CellSystem(method, weights, stiff)
     weights = replace(weights, pairs=weights.pairs + method.hinges.spread(stiff, weights.pairs))
     return (_OwnPieceSystem if _eliminates(method.problem) else _CellSystem)(method, weights)

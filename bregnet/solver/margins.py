@@ -25,28 +25,28 @@ class Hinges:
     Parameters
     ----------
     weights : Tensor of shape (H,)
-    raised : Tensor of shape (H,), int64
+    far : Tensor of shape (H,), int64
         Number of the slack, counted row by row through the (K, n) of them, that should be large.
-    lowered : Tensor of shape (H,), int64, or None
+    near : Tensor of shape (H,), int64, or None
         Number of the slack that is taken off.
     margin : float
     """
 
     weights: Tensor
-    raised: Tensor
-    lowered: Tensor | None
+    far: Tensor
+    near: Tensor | None
     margin: float
 
     def values(self, slacks: Tensor) -> Tensor:
         """e_h for slacks (K, n)."""
         flat = slacks.reshape(-1)
-        return flat[self.raised] if self.lowered is None else flat[self.raised] - flat[self.lowered]
+        return flat[self.far] if self.near is None else flat[self.far] - flat[self.near]
 
     def spread(self, values: Tensor, slacks: Tensor) -> Tensor:
         """The adjoint: values (H,) added up at the slacks, (K, n)."""
-        flat = torch.zeros_like(slacks).reshape(-1).index_add_(0, self.raised, values)
-        if self.lowered is not None:
-            flat.index_add_(0, self.lowered, -values)
+        flat = torch.zeros_like(slacks).reshape(-1).index_add_(0, self.far, values)
+        if self.near is not None:
+            flat.index_add_(0, self.near, -values)
         return flat.reshape(slacks.shape)
 
 
