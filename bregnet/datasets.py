@@ -133,9 +133,9 @@ class Fold(NamedTuple):
         if test.all() or not test.any():
             raise ValueError(f"test must mark some rows but not all, got {test.sum()} of {len(test)}")
         with np.errstate(over="ignore", invalid="ignore"):
-            centre = X[~test].mean(0)
-            scale = np.maximum(np.abs(X[~test] - centre).mean(0), 1e-5)  # of the paper, for features that are constant
-            scaled = (X - centre) / scale
+            center = X[~test].mean(0)
+            scale = np.maximum(np.abs(X[~test] - center).mean(0), 1e-5)  # of the paper, for features that are constant
+            scaled = (X - center) / scale
         if not np.isfinite(scaled).all():
             raise ValueError(f"X must have finite means and deviations, got values up to {np.abs(X).max():.3g}")
         return cls(scaled[~test], y[~test], scaled[test], y[test])
@@ -207,7 +207,7 @@ def paper_folds(name: str, *, target: int = 0, data_home: str | os.PathLike[str]
     A fixed split is one fold. The rows of other regression sets are put in the order of ``torch.randperm`` with seed 0
     and cut into five, which is what the paper's table 3 was made with: its Lasso column comes out again, also where the
     inner folds of ``LassoCV``, which follow that order, make a difference. The folds of table 4 (classification) are
-    not published; they are five stratified ones here, shuffled with seed 0. Features are centred by the mean and
+    not published; they are five stratified ones here, shuffled with seed 0. Features are centered by the mean and
     divided by the mean absolute deviation (at least 1e-5) of the training part.
 
     Parameters

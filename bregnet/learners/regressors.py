@@ -216,7 +216,7 @@ class _FunctionFromPieces:
 
     def _plain(self, pieces: Tensor) -> LearnedFunction:
         used = (part.cpu().numpy() for part in self.problem.used(pieces))
-        levels = (self.units.target_centre, 0.0)
+        levels = (self.units.target_center, 0.0)
         parts = [MaxAffine(*self.units.original(part, level=at)) for part, at in zip(used, levels, strict=False)]
         return parts[0] if len(parts) == 1 else DifferenceOfConvex(*parts)
 
@@ -259,7 +259,7 @@ def smoothed(
 class ConvexRegressor(_MaxAffineRegressor):
     """Convex regression: the max-affine function of least penalised squared error (paper, program 3).
 
-    Minimises ``mean((f(x_j) - y_j)^2) + alpha * sum_l max_k |a_kl|`` over convex f with slopes a_k, and certifies
+    Minimizes ``mean((f(x_j) - y_j)^2) + alpha * sum_l max_k |a_kl|`` over convex f with slopes a_k, and certifies
     how far from the optimum the returned function can be.
 
     Parameters
@@ -373,7 +373,7 @@ class ConvexRegressor(_MaxAffineRegressor):
 class DCRegressor(_MaxAffineRegressor):
     """Difference-of-convex regression (paper, program 11): fits functions that need not be convex.
 
-    Minimises ``mean((f(x_j) - g(x_j) - y_j)^2) + alpha * sum_l (max_k |a_kl| + max_k |c_kl|)`` over convex f and g
+    Minimizes ``mean((f(x_j) - g(x_j) - y_j)^2) + alpha * sum_l (max_k |a_kl| + max_k |c_kl|)`` over convex f and g
     with slopes a_k and c_k, with a certificate as :class:`ConvexRegressor`.
 
     Parameters

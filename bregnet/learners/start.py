@@ -123,7 +123,7 @@ def open_checkpoint(
         return None, None
     writer = None if found is None else checkpoints.CheckpointWriter(found, ranks)
     units, merged = points.units, points.merged
-    arrays = units.centre, units.scale, merged.inverse, merged.counts, np.zeros(0) if classes is None else classes
+    arrays = units.center, units.scale, merged.inverse, merged.counts, np.zeros(0) if classes is None else classes
     about = checkpoints.digest(parameters, (torch.as_tensor(array) for array in arrays))
     number = float(int(about[:12], 16))  # fits a double
     if ranks.any(ranks.agreed(number, float(max_iter)) != (number, float(max_iter))):

@@ -70,7 +70,7 @@ class InteriorPoint:
         self._count = int((~own).sum()) + 2 * pieces[:, :-1].numel() + 2 * len(self._push)
         total = 20.0 * problem.primal(pieces[None])[0]  # of slacks times multipliers at the start
         mean = lifted.new_tensor(total / self._count)
-        self.levels = self._centred_levels(mean)
+        self.levels = self._centered_levels(mean)
         self._start_slacks(mean)
         self.multipliers = _Barrier(*(mean / s for s in self.slacks))
         self.multipliers.pairs[own] = 0
@@ -91,7 +91,7 @@ class InteriorPoint:
         self.slacks.short = short.clamp_min(0) + room
         self.slacks.over = self.slacks.short - short + room
 
-    def _centred_levels(self, mean: Tensor) -> Tensor:
+    def _centered_levels(self, mean: Tensor) -> Tensor:
         """Levels L whose multipliers, mean / slack, add up to alpha: found by halving an interval."""
         slopes, alpha = self.pieces[:, :-1], self.problem.penalty.level
         largest = slopes.abs().amax(0)
@@ -165,8 +165,8 @@ class InteriorPoint:
             ((s + length * ds) * (m + length * dm)).sum()
             for s, ds, m, dm in zip(slack, moved, mult, change, strict=True)
         )
-        centre = (after / total) ** 3 * total / self._count
-        aim = moved.map(change, lambda ds, dm: centre - ds * dm)
+        center = (after / total) ** 3 * total / self._count
+        aim = moved.map(change, lambda ds, dm: center - ds * dm)
         pieces, levels, moved, change = direction(aim)
         length = STEP_BACK * _longest(slack, moved, mult, change)
         self.pieces = self.pieces + length * pieces

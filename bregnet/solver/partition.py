@@ -112,7 +112,7 @@ def class_cells(
     return cells
 
 
-def sampled_centres(
+def sampled_centers(
     points_at: Callable[[np.ndarray], np.ndarray],
     classes: np.ndarray | None,
     n_cells: int,
@@ -133,7 +133,7 @@ def sampled_centres(
 
     Returns
     -------
-    centres : list of ndarray
+    centers : list of ndarray
         Those of each class, or one array where there are no classes, or too many to be cut one by one.
     """
     seed = check_random_state(random_state)
@@ -150,12 +150,12 @@ def sampled_centres(
     return found
 
 
-def nearest_centre(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """The number of the nearest centre for every point, some points at a time."""
-    halves = np.square(centres).sum(1) / 2
+def nearest_center(points: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """The number of the nearest center for every point, some points at a time."""
+    halves = np.square(centers).sum(1) / 2
     out = np.empty(len(points), dtype=np.int64)
-    for part in blocks(len(points), len(centres), budget=CACHE):
-        out[part] = (halves - points[part] @ centres.T).argmin(1)
+    for part in blocks(len(points), len(centers), budget=CACHE):
+        out[part] = (halves - points[part] @ centers.T).argmin(1)
     return out
 
 

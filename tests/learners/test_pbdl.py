@@ -466,7 +466,7 @@ def test_the_companion_of_what_is_similar(kind):
     np.testing.assert_allclose(added, 2 * expected, rtol=1e-4, atol=1e-8)
 
 
-def test_the_companion_by_neighbourhood_components():
+def test_the_companion_by_neighborhood_components():
     X, y = classes_apart()
     model = plain(companion="nca", tol=0.2, random_state=3).fit(X, y)
     scaled = (X - X.mean(0)) / X.std(0)
@@ -807,8 +807,8 @@ def test_many_classes_are_still_told_apart():
     """Cells that ignore the classes mix them, and then most pairs of classes cannot be learned to be apart."""
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(30), 8)
-    centres = 4 * rng.standard_normal((30, 5))
-    X, unseen = (centres[y] + rng.standard_normal((240, 5)) for _ in range(2))
+    centers = 4 * rng.standard_normal((30, 5))
+    X, unseen = (centers[y] + rng.standard_normal((240, 5)) for _ in range(2))
     auto = PBDL(random_state=0).fit(X, y).score(unseen, y)
     with pytest.warns(UserWarning, match="the cells ignore the classes"):
         blind = PBDL(n_pieces=10, random_state=0).fit(X, y).score(unseen, y)
@@ -944,7 +944,7 @@ def test_bad_parameters_are_named_before_anything_is_solved(parameters, error, m
         plain(**parameters).fit(*classes_apart())
 
 
-def test_neighbourhood_components_need_labels(monkeypatch):
+def test_neighborhood_components_need_labels(monkeypatch):
     monkeypatch.setattr(base, "solve", lambda *args, **kwargs: pytest.fail("the program was solved"))
     X, y = classes_apart()
     with pytest.raises(ValueError, match="companion='nca' needs class labels: use fit, or another companion"):
