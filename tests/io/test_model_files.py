@@ -70,9 +70,9 @@ class TestKeptFiles:
         assert repr(found) == repr(model)
         expected = answers(model)
         for each in (found, pickle.loads(pickle.dumps(model))):
-            told = answers(each)
-            assert told.keys() == expected.keys()
-            for method, answer in told.items():
+            answered = answers(each)
+            assert answered.keys() == expected.keys()
+            for method, answer in answered.items():
                 if each is found:
                     np.testing.assert_array_equal(answer, expected[method])
                 elif np.asarray(answer).dtype.kind == "f":  # an index in a pickle is made anew

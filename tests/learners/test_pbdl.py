@@ -397,8 +397,8 @@ def test_pairs_tell_unseen_pairs_apart_better_than_chance_or_euclid():
     unseen, labels = classes_apart(60, seed=1)
     ends, alike = chosen_pairs(labels, 600)
     model = plain(alpha=0.05, tol=0.2).fit_pairs(X, *chosen_pairs(y, 300))
-    told = model.is_similar(unseen[ends[:, 0]], unseen[ends[:, 1]])
-    assert (told[alike].mean() + (~told[~alike]).mean()) / 2 > 0.75
+    found = model.is_similar(unseen[ends[:, 0]], unseen[ends[:, 1]])
+    assert (found[alike].mean() + (~found[~alike]).mean()) / 2 > 0.75
     euclid = BregmanDivergence(SquaredEuclidean()).paired(unseen[ends[:, 0]], unseen[ends[:, 1]])
     assert average_precision_score(alike, model.pair_score(unseen[ends[:, 0]], unseen[ends[:, 1]])) > (
         average_precision_score(alike, -euclid) + 0.1

@@ -548,14 +548,14 @@ def test_in_a_browser_without_network(browser, made, tmp_path, scheme, width):
     made.save(tmp_path / "made.html")
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900}, offline=True)
     page = context.new_page()
-    told, asked = [], []
-    page.on("console", lambda message: told.append(message.text))
-    page.on("pageerror", lambda error: told.append(str(error)))
-    page.on("requestfailed", lambda request: told.append(request.url))
-    page.on("request", lambda request: asked.append(request.url))
+    messages, requested = [], []
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("requestfailed", lambda request: messages.append(request.url))
+    page.on("request", lambda request: requested.append(request.url))
     page.goto((tmp_path / "made.html").as_uri())
-    assert told == []
-    assert [url for url in asked if not url.startswith("data:")] == [(tmp_path / "made.html").as_uri()]
+    assert messages == []
+    assert [url for url in requested if not url.startswith("data:")] == [(tmp_path / "made.html").as_uri()]
     assert page.title().startswith("</title><script>")  # as text: it did not run
 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -584,14 +584,14 @@ def test_in_a_browser_without_network(browser, made, tmp_path, scheme, width):
 def test_in_a_notebook_frame_nothing_runs(browser, made):
     context = browser.new_context(offline=True)
     page = context.new_page()
-    told = []
-    page.on("console", lambda message: told.append(message.text))
+    messages = []
+    page.on("console", lambda message: messages.append(message.text))
     page.set_content(f"<!DOCTYPE html><title>notebook</title>{made._repr_html_()}")
     frame = page.frame_locator("iframe")
     assert frame.locator("h1").inner_text() == TITLE
     assert frame.locator("section svg").count() == 7
     assert page.title() == "notebook"
-    assert told == []
+    assert messages == []
     context.close()
 
 
