@@ -17,7 +17,6 @@ from torch import Tensor
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
-from bregnet._core.validation import sample_weights
 from bregnet.clustering.base import DivergenceClusterer
 from bregnet.clustering.centers import Clusters, lloyd, nearest_centers, seeds, weighted_points
 from bregnet.clustering.minibatch import RunningMeans, mini_batch
@@ -144,7 +143,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         (array([[1.]]), 12.0)
         """
         features, points = self._training_points(X)
-        weights = sample_weights(sample_weight, len(features))
+        weights = check.sample_weights(sample_weight, len(features))
         runs = self._runs()
         seed = check_random_state(self.random_state)
         self._learn(features, y)
@@ -198,10 +197,10 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         """Where a run starts: a method of `seeds`, or centers."""
         if isinstance(self.init, str):
             return self.init
-        given = self.init
-        if callable(given):
-            given = given(points.cpu().numpy(), self.n_clusters, random_state=seed)
-        return arrays.to_torch("init", to_numpy(given, "init")).to(points)
+        init = self.init
+        if callable(init):
+            init = init(points.cpu().numpy(), self.n_clusters, random_state=seed)
+        return arrays.to_torch("init", to_numpy(init, "init")).to(points)
 
     @torch.no_grad()
     @check.all_or_nothing
@@ -234,7 +233,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         """
         running: RunningMeans | None = getattr(self, "_running", None)
         features, points = self._training_points(X, reset=running is None)
-        weights = sample_weights(sample_weight, len(features))
+        weights = check.sample_weights(sample_weight, len(features))
         self._runs()
         if running is not None and len(running.centers) != self.n_clusters:
             n_before = len(running.centers)
@@ -349,7 +348,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         """
         _, divergences = nearest_centers(*self._new_points(X))
         values = divergences.double().cpu().numpy()
-        weights = sample_weights(sample_weight, len(values))
+        weights = check.sample_weights(sample_weight, len(values))
         return -float(np.sum(values if weights is None else values * weights))
 
     @property

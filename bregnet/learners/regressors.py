@@ -16,7 +16,6 @@ from torch import Tensor
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy, to_torch
-from bregnet._core.validation import sample_weights
 from bregnet.distributed import Ranks, current
 from bregnet.divergences import DifferenceOfConvex, MaxAffine
 from bregnet.learners.base import Monitor, SolverEstimator
@@ -86,10 +85,7 @@ class FunctionRegressor(RegressorMixin, BaseEstimator):
         >>> ConvexRegressor(1e-4).fit(X, y).score(X, y) > 0.99
         True
         """
-        rows, targets, score = to_numpy(X, "X"), to_numpy(y, "y"), super().score
-        n_rows = check.length("y", targets)
-        weights = sample_weights(sample_weight, n_rows)
-        return check.finite_score(lambda: score(rows, targets, weights), n_rows)
+        return check.checked_score(super().score, X, y, sample_weight)
 
 
 class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):

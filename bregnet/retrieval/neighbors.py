@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
-from bregnet._core.validation import sample_weights
 from bregnet.retrieval.base import PRECISIONS, RadiusSearcher, WeightedNeighbors
 
 
@@ -274,7 +272,7 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
         >>> model.score([[0.4], [2.4]], ["a", "a"])
         0.5
         """
-        return _scored(super().score, X, y, sample_weight)
+        return check.checked_score(super().score, X, y, sample_weight)
 
 
 class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
@@ -395,15 +393,7 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         >>> model.score([[0.1], [0.8]], [0.0, 4.0])
         1.0
         """
-        return _scored(super().score, X, y, sample_weight)
-
-
-def _scored(score: Callable[..., float], X: Any, y: Array, sample_weight: Any) -> float:
-    """A score of scikit-learn's mixins, of arguments that were checked."""
-    rows, targets = to_numpy(X, "X"), to_numpy(y, "y")
-    n_rows = check.length("y", targets)
-    weights = sample_weights(sample_weight, n_rows)
-    return check.finite_score(lambda: score(rows, targets, weights), n_rows)
+        return check.checked_score(super().score, X, y, sample_weight)
 
 
 def _like(values: np.ndarray, X: Array | None) -> Array:

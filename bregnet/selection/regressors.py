@@ -72,7 +72,7 @@ class _RegressorCV(FunctionRegressor, SearchCV):
         n_rows, n_features = X.shape
         check.boolean("ensemble", self.ensemble)
         n_members = check.integer_at_least("n_estimators", self.n_estimators, 1)
-        n_columns = check.number_of_features("max_features", self.max_features, n_features)
+        n_columns = check.max_features(self.max_features, n_features)
         own_pieces = not isinstance(estimator.n_pieces, Integral) and estimator._piece_count(n_rows) == n_rows
         if n_columns == n_features and (n_members == 1 or own_pieces):
             return (Member(),)  # with a piece per point and all features, several would be the same

@@ -103,16 +103,9 @@ class Result:
 
     def restated(self, objective: float, tol: float) -> Result:
         """The same fit when its function turns out to have another value."""
+        kept = ("dual_bound", "stopped", "n_iter", "seconds", "n_interior", "n_polish")
         return Result.from_history(
-            self.history,
-            tol,
-            objective=objective,
-            dual_bound=self.dual_bound,
-            stopped=self.stopped,
-            n_iter=self.n_iter,
-            seconds=self.seconds,
-            n_interior=self.n_interior,
-            n_polish=self.n_polish,
+            self.history, tol, objective=objective, **{name: getattr(self, name) for name in kept}
         )
 
 
