@@ -294,9 +294,11 @@ def _missing(name: str, home: Path | None, reason: object) -> ValueError:
         looked = "no folder was looked at (data_home is None and BREGNET_DATA is not set)"
     else:
         files = {*home.glob("*.csv"), *home.glob("*.csv.gz")}
-        there = sorted({path.name.removesuffix(".gz").removesuffix(".csv") for path in files})
-        held = ", ".join(there[:40]) + (", ..." if len(there) > 40 else "")
-        looked = f"{home} (data_home or BREGNET_DATA) has no {name}.csv.gz or {name}.csv but {held or 'no such files'}"
+        names = sorted({path.name.removesuffix(".gz").removesuffix(".csv") for path in files})
+        listed = ", ".join(names[:40]) + (", ..." if len(names) > 40 else "")
+        looked = (
+            f"{home} (data_home or BREGNET_DATA) has no {name}.csv.gz or {name}.csv but {listed or 'no such files'}"
+        )
     title = f" (at UCI: {PAPER_SETS[name].title})" if name in PAPER_SETS else ""
     return ValueError(
         f"name must be that of a data set at hand, got {name!r}{title}: {looked}; scikit-learn has"

@@ -172,10 +172,10 @@ class PointMap:
         """Checked points, mapped where they are."""
         tensors = [part for step in self.steps for part in vars(step).values() if isinstance(part, Tensor)]
         like = tensors[0] if tensors else x.new_empty(0, dtype=torch.float64)
-        there = self if like.device == x.device else self.to(x.device)
+        moved = self if like.device == x.device else self.to(x.device)
         width = max((count for step in self.steps for count in (*step.shape, *_inner(step)) if count), default=1)
         parts = [
-            reduce(lambda rows, step: step(rows), there.steps, x[part].to(like.dtype))
+            reduce(lambda rows, step: step(rows), moved.steps, x[part].to(like.dtype))
             for part in batches(len(x), rows_at_once(width))
         ]
         mapped = torch.cat(parts) if parts else x.new_empty(0, self.n_outputs or 0, dtype=like.dtype)

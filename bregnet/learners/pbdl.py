@@ -368,8 +368,8 @@ class PBDL(LearnedPairs, SolverEstimator):
         if current().size > 1 and supervision.classes is None:
             raise ValueError("pairs and triplets must be learned by one process, got several that share the points")
 
-        given, feature_map = features, self._mapping(features, supervision)
-        features = given if feature_map is None else feature_map(np.asarray(given, dtype=np.float64))
+        original, feature_map = features, self._mapping(features, supervision)
+        features = original if feature_map is None else feature_map(np.asarray(original, dtype=np.float64))
         units = self._units(features, weights=supervision.weights)
         scale = units.unit if self.standardize else np.ones_like(units.unit)
         merged = merge_duplicates(features, units.points).weighted(supervision.weights)
@@ -377,7 +377,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         points = self._points(features, units, merged)
         penalty = Penalty(self._penalty_level(units, points.device))
         weight = check.at_least_zero("companion_weight", self.companion_weight)
-        companion_of = cache(lambda given: companion_for(given, features, units, supervision, seed))
+        companion_of = cache(lambda name: companion_for(name, features, units, supervision, seed))
         companion = None if self.companion is None else weight * companion_of(self.companion)
         learned = _DivergenceFromPieces(units, strictness / scale / scale, companion, companion_of, feature_map)
         self._warn_of_blind_cells(classes)
@@ -393,7 +393,7 @@ class PBDL(LearnedPairs, SolverEstimator):
             del self.classes_
         function = learned.function(pieces, temperature)
         divergence = learned.divergence_of(function)
-        self._store(function, divergence, feature_map, given, scale)
+        self._store(function, divergence, feature_map, original, scale)
         strategy = "balanced_accuracy" if self.balanced else "accuracy"
         distances = supervision.known.divergences(divergence, features)
         self.threshold_ = similarity_threshold(distances, *supervision.known[2:], strategy=strategy)
@@ -417,20 +417,20 @@ class PBDL(LearnedPairs, SolverEstimator):
 
     def _mapping(self, features: np.ndarray, supervision: Supervision) -> PointMap | None:
         """The feature map, fitted."""
-        given = self.feature_map
-        if self._seen is not None and isinstance(given, str) and given == "auto":
-            given = None
-        if given is not None and self._seen is not None:
+        feature_map = self.feature_map
+        if self._seen is not None and isinstance(feature_map, str) and feature_map == "auto":
+            feature_map = None
+        if feature_map is not None and self._seen is not None:
             raise ValueError("feature_map must be None for partial_fit, or its map would change with every call")
         seed = self.random_state if isinstance(self.random_state, Integral) else None
-        return map_for(given, features, supervision.classes, seed, supervision.weights)
+        return map_for(feature_map, features, supervision.classes, seed, supervision.weights)
 
     def _store(
         self,
         function: MaxAffine,
         divergence: BregmanDivergence,
         feature_map: PointMap | None,
-        given: np.ndarray,
+        original: np.ndarray,
         scale: np.ndarray,
     ) -> None:
         """Set what was learned of mapped points, for points as they were given."""
@@ -441,21 +441,22 @@ class PBDL(LearnedPairs, SolverEstimator):
                 del self.feature_map_
             return
         self.feature_map_ = feature_map
-        spread = Standardization.from_rows(given).unit if self.standardize else np.ones(given.shape[1])
+        spread = Standardization.from_rows(original).unit if self.standardize else np.ones(original.shape[1])
         if feature_map.is_affine:
             plain: Any = before_map(BregmanDivergence(function), feature_map).generator
             self.function_ = plain
             pieces = plain if isinstance(plain, MaxAffine) else plain.generators[0]
             self.feature_bounds_ = np.abs(pieces.slopes).max(0) * spread
         else:
-            self.feature_bounds_ = steepest(function, feature_map, given, spread)
+            self.feature_bounds_ = steepest(function, feature_map, original, spread)
 
 
 def _original_objective(problem: BregmanLearning, points: Points, function: MaxAffine) -> float:
     """The objective of the function as it is returned, at the points as they were given."""
     n_features = points.features.shape[1]
-    there = replace(problem.geometry, lifted=points.lifted(Standardization(np.zeros(n_features), np.ones(n_features))))
-    device = there.lifted.device
+    as_given = Standardization(np.zeros(n_features), np.ones(n_features))
+    geometry = replace(problem.geometry, lifted=points.lifted(as_given))
+    device = geometry.lifted.device
     pieces = torch.as_tensor(np.column_stack([function.slopes, function.intercepts]), device=device)
     unit = torch.as_tensor(points.units.unit, device=device)
-    return problem.objective(there, pieces, Penalty(problem.penalty.level * unit))
+    return problem.objective(geometry, pieces, Penalty(problem.penalty.level * unit))

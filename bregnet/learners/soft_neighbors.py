@@ -235,10 +235,10 @@ class BregmanNCA(LearnedPairs):
         units.refuse_below(1e-130)  # the quadratic is divided by its square
         points, device = units.points(features), check.resolve_device(self.device)
         rows = _Rows(torch.as_tensor(points, dtype=torch.float32, device=device), _on(device, supervision.classes))
-        held, train = _held_out(supervision.classes, self.validation_fraction, seed)
+        held_out, train = _held_out(supervision.classes, self.validation_fraction, seed)
 
         start = self._start(points, supervision.classes, seed, device)
-        parameters, losses = self._descend(start, rows.some(_on(device, train)), rows.some(_on(device, held)), seed)
+        parameters, losses = self._descend(start, rows.some(_on(device, train)), rows.some(_on(device, held_out)), seed)
 
         self.classes_, self.n_iter_, self.log_likelihoods_ = supervision.names, len(losses) - 1, -np.array(losses)
         self.function_, self.divergence_ = _in_units(parameters, units)
@@ -274,13 +274,13 @@ class BregmanNCA(LearnedPairs):
             None if factor is None else factor.to(device),
         )
 
-    def _descend(self, start: _Parameters, train: _Rows, held: _Rows, seed: int) -> tuple[_Parameters, list[float]]:
+    def _descend(self, start: _Parameters, train: _Rows, held_out: _Rows, seed: int) -> tuple[_Parameters, list[float]]:
         """The best parameters, and the losses of the rows held out at the start and after each pass."""
         device, n = train.classes.device, len(train.classes)
         drawing = torch.Generator().manual_seed(seed)  # on the CPU, so that all devices draw the same numbers
         some = torch.randperm(n, generator=drawing)[:MOST_ITEMS].to(device)
         items, itself = train.some(some), torch.arange(len(some), device=device)
-        judged = (held, items) if len(held.classes) else (items, items, itself)
+        judged = (held_out, items) if len(held_out.classes) else (items, items, itself)
 
         with torch.no_grad():
             starts = [start.copy(scale) for scale in SCALES]
@@ -344,8 +344,8 @@ def _held_out(classes: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarr
     """Row numbers: those held out, evenly spread over the classes, and the others."""
     order = np.lexsort((check_random_state(seed).permutation(len(classes)), classes))
     places = (np.arange(int(fraction * len(classes))) + 0.5) / fraction if fraction else np.empty(0)
-    held = order[places.astype(int)]
-    return held[:: 1 + len(held) // MOST_ITEMS], np.setdiff1d(order, held)
+    held_out = order[places.astype(int)]
+    return held_out[:: 1 + len(held_out) // MOST_ITEMS], np.setdiff1d(order, held_out)
 
 
 def _logistic_pieces(points: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -96,9 +96,9 @@ class Labels(Supervision):
         """All pairs count."""
         histograms, sizes = class_histograms(points.merged, self.classes, self.weights)
         ends, share = np.cumsum(sizes), points.share
-        here = (np.minimum(ends, share.stop) - np.maximum(ends - sizes, share.start)).clip(0)  # of each group
-        there, sizes_here = (torch.as_tensor(part[here > 0], device=points.device) for part in (histograms, here))
-        return bregman.LabelLoss(geometry, there, sizes_here, *self._weights)
+        local = (np.minimum(ends, share.stop) - np.maximum(ends - sizes, share.start)).clip(0)  # of each group
+        classes, counts = (torch.as_tensor(part[local > 0], device=points.device) for part in (histograms, local))
+        return bregman.LabelLoss(geometry, classes, counts, *self._weights)
 
 
 class Pairs(Supervision):
@@ -162,8 +162,8 @@ class Triplets(Supervision):
 
     def loss(self, geometry: Geometry, points: Points) -> bregman.TripletLoss:
         """The given triplets count, all the same."""
-        there = torch.as_tensor(points.merged.inverse[self._rows], device=points.device)
-        return bregman.TripletLoss(geometry, there, geometry.lifted.new_full((len(there),), 1 / len(there)))
+        triplets = torch.as_tensor(points.merged.inverse[self._rows], device=points.device)
+        return bregman.TripletLoss(geometry, triplets, geometry.lifted.new_full((len(triplets),), 1 / len(triplets)))
 
 
 def rows_apart(name: str, width: int, rows: Any, numbers: Any) -> tuple[Any, Any]:

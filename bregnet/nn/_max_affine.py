@@ -259,15 +259,17 @@ class LearnableMaxAffine(nn.Module):
         error_msgs: list[str],
     ) -> None:
         """Refuse the parameters of a function with another part that is not learned."""
-        given = (state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-        super()._load_from_state_dict(*given)
+        arguments = (state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        super()._load_from_state_dict(*arguments)
         key, here = prefix + "_extra_state", described(self.others)
         if key in unexpected_keys:
             unexpected_keys.remove(key)
         if key in state_dict:
             if not agree(here, state_dict[key]):
-                there, own = named(state_dict[key]), named(here)
-                error_msgs.append(f"{prefix}others must be as in the state, {there} with its parameters, got {own}")
+                expected, found = named(state_dict[key]), named(here)
+                error_msgs.append(
+                    f"{prefix}others must be as in the state, {expected} with its parameters, got {found}"
+                )
         elif here and strict:
             missing_keys.append(key)
 

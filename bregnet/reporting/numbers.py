@@ -115,9 +115,9 @@ def retrieval(by: Measure, rows: Rows, known: Rows | None) -> Retrieval:
         raise ValueError(f"X must have at least 2 rows, got {len(rows.features)}")
     neighbors = BregmanKNeighborsClassifier(by.divergence, k, side=by.side, device="cpu")
     neighbors.fit(found.features, found.targets)
-    asked = None if known is None else rows.features
-    distances, ids = map(np.asarray, neighbors.kneighbors(asked))
-    right = np.asarray(neighbors.predict(asked)) == rows.targets
+    queries = None if known is None else rows.features
+    distances, ids = map(np.asarray, neighbors.kneighbors(queries))
+    right = np.asarray(neighbors.predict(queries)) == rows.targets
     nmi = normalized_mutual_info_score(rows.targets, clusters(by.divergence, rows.features, rows.targets))
     return Retrieval(curve(by, rows.features, rows.targets, others), right, distances, ids, float(nmi))
 

@@ -123,7 +123,7 @@ def subject_of(
     """The subject of a report from its arguments, which are checked."""
     if (X_known is None) != (y_known is None):
         raise ValueError("X_known and y_known must be given together, got one of them")
-    same_columns("X_known", X_known, "X", X)
+    same_columns("X_known", X_known, X)
     if feature_names is None and hasattr(X, "columns"):
         feature_names = [str(name) for name in X.columns]
     index, index_known = getattr(X, "index", None), getattr(X_known, "index", None)
