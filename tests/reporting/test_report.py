@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import threading
 import warnings
 from html.parser import HTMLParser
 
@@ -41,6 +40,7 @@ from bregnet import (
 from bregnet.plotting._shared import shown_number
 from bregnet.reporting.numbers import table
 from bregnet.reporting.verdict import Scores, Verdict, summary
+from tests.support.threads import in_threads
 
 HOSTILE = "<script>document.title = 'run'</script>"
 FEATURES = [HOSTILE, "a & b", "$x^{", "_hidden", 'id="x" #000000', "\x00 \n null", "名前"]
@@ -276,17 +276,13 @@ def test_comparison_marks_the_best_of_each_column(made):
 
 
 def test_nothing_global_is_touched_and_threads_do_not_get_in_each_others_way():
-    X, y, made = np.eye(4), [0, 0, 1, 1], []
+    X, y = np.eye(4), [0, 0, 1, 1]
     before = dict(matplotlib.rcParams), list(warnings.filters), pyplot.get_fignums()
     with matplotlib.rc_context({"text.color": "red", "svg.fonttype": "path"}):
-        made.append(report("sqeuclidean", X, y).html)
+        expected = report("sqeuclidean", X, y).html
         assert matplotlib.rcParams["text.color"] == "red"
-    workers = [threading.Thread(target=lambda: made.append(report("sqeuclidean", X, y).html)) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert made == made[:1] * 3  # the user's style does not matter, and nothing is drawn at random
+    found = in_threads(lambda: report("sqeuclidean", X, y).html, 2)
+    assert found == [expected] * 2  # the user's style does not matter, and nothing is drawn at random
     assert (dict(matplotlib.rcParams), list(warnings.filters), pyplot.get_fignums()) == before
 
 
