@@ -368,8 +368,8 @@ class PBDL(LearnedPairs, SolverEstimator):
         if current().size > 1 and supervision.classes is None:
             raise ValueError("pairs and triplets must be learned by one process, got several that share the points")
 
-        original, feature_map = features, self._mapping(features, supervision)
-        features = original if feature_map is None else feature_map(np.asarray(original, dtype=np.float64))
+        given, feature_map = features, self._mapping(features, supervision)
+        features = given if feature_map is None else feature_map(np.asarray(given, dtype=np.float64))
         units = self._units(features, weights=supervision.weights)
         scale = units.unit if self.standardize else np.ones_like(units.unit)
         merged = merge_duplicates(features, units.points).weighted(supervision.weights)
@@ -393,7 +393,7 @@ class PBDL(LearnedPairs, SolverEstimator):
             del self.classes_
         function = learned.function(pieces, temperature)
         divergence = learned.divergence_of(function)
-        self._store(function, divergence, feature_map, original, scale)
+        self._store(function, divergence, feature_map, given, scale)
         strategy = "balanced_accuracy" if self.balanced else "accuracy"
         distances = supervision.known.divergences(divergence, features)
         self.threshold_ = similarity_threshold(distances, *supervision.known[2:], strategy=strategy)
@@ -417,13 +417,13 @@ class PBDL(LearnedPairs, SolverEstimator):
 
     def _mapping(self, features: np.ndarray, supervision: Supervision) -> PointMap | None:
         """The feature map, fitted."""
-        feature_map = self.feature_map
-        if self._seen is not None and isinstance(feature_map, str) and feature_map == "auto":
-            feature_map = None
-        if feature_map is not None and self._seen is not None:
+        given = self.feature_map
+        if self._seen is not None and isinstance(given, str) and given == "auto":
+            given = None
+        if given is not None and self._seen is not None:
             raise ValueError("feature_map must be None for partial_fit, or its map would change with every call")
         seed = self.random_state if isinstance(self.random_state, Integral) else None
-        return map_for(feature_map, features, supervision.classes, seed, supervision.weights)
+        return map_for(given, features, supervision.classes, seed, supervision.weights)
 
     def _store(
         self,
