@@ -72,7 +72,7 @@ def row_keys(rows: np.ndarray) -> np.ndarray:
 
 
 def _mixed(key: np.ndarray) -> np.ndarray:
-    """A permutation of 64-bit numbers in which every bit depends on every other (the finaliser of SplitMix64)."""
+    """A permutation of 64-bit numbers in which every bit depends on every other (the finalizer of SplitMix64)."""
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return key ^ (key >> np.uint64(31))
@@ -119,7 +119,7 @@ def sampled_centers(
     weights: np.ndarray,
     random_state: int | np.random.RandomState | None,
 ) -> list[np.ndarray]:
-    """Centres of cells, by mini-batch k-means on a sample of very many points.
+    """Centers of cells, by mini-batch k-means on a sample of very many points.
 
     Parameters
     ----------

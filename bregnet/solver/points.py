@@ -273,8 +273,8 @@ def free_bytes(device: torch.device) -> int:
     free = psutil.virtual_memory().available
     for limit, used, statistics in CGROUP_FILES:
         try:
-            there = dict(line.split() for line in Path(statistics).read_text().splitlines())
-            cached = int(there.get("total_inactive_file", there.get("inactive_file", 0)))
+            found = dict(line.split() for line in Path(statistics).read_text().splitlines())
+            cached = int(found.get("total_inactive_file", found.get("inactive_file", 0)))
             free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()) + cached)
         except (OSError, ValueError):  # no such group, or no limit in it
             continue
