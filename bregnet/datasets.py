@@ -172,8 +172,8 @@ def load(name: str, *, data_home: str | os.PathLike[str] | None = None) -> Bunch
     Raises
     ------
     ValueError
-        The set is nowhere to be found, or OpenML's has gaps or no target. A file that is damaged or not of the format
-        above gives a subclass of it, with the column and the line in question.
+        The set was not found, or that of OpenML has missing values or no target. A file that is damaged or not of the
+        format above gives a subclass of it, with the column and the line in question.
     NotADirectoryError
         `data_home` or $BREGNET_DATA is not a folder.
 
@@ -217,7 +217,7 @@ def paper_folds(name: str, *, target: int = 0, data_home: str | os.PathLike[str]
     target : int, default=0
         The number of the target, for sets that have several.
     data_home : path, default=None
-        As in :func:`load`. OpenML is not asked: its copies may have the rows in another order.
+        As in :func:`load`. OpenML is not used: its copies may have the rows in another order.
 
     Returns
     -------

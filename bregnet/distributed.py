@@ -140,10 +140,10 @@ def current() -> Ranks:
 def joined() -> Iterator[Ranks]:
     """Share every fit inside with the other processes of this job, as torchrun has started them.
 
-    All processes must run the same calls on the same data; each keeps its share of the state, and all end with the
-    same fitted estimator. Only rank 0 should print or write. Where the process was not started by torchrun, or as its
-    only one, fits are its own. A process group that exists already is used and left as it is. The backend is nccl
-    where every process of a machine has a GPU of its own, otherwise gloo.
+    All processes must run the same calls on the same data; each keeps its share of the state, and all end with the same
+    fitted estimator. Only rank 0 should print or write. A process that was not started by torchrun, or is the only one,
+    fits alone. A process group that exists already is used and left as it is. The backend is nccl where every process
+    of a machine has a GPU of its own, otherwise gloo.
 
     Yields
     ------

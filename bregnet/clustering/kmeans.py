@@ -36,8 +36,8 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     n_clusters : int, default=8
     divergence : BregmanDivergence, str, Generator or learner, default="sqeuclidean"
         A divergence, its name as in :func:`bregnet.divergence`, its generator, or a learner such as
-        :class:`bregnet.PBDL`. A fitted learner is used as it is; of any other `fit` fits a clone to X and y. ``clone``
-        makes a fitted learner an unfitted one, unless it is in a ``sklearn.frozen.FrozenEstimator``.
+        :class:`bregnet.PBDL`. A fitted learner is used as it is; of an unfitted one, `fit` fits a clone to X and y.
+        ``clone`` turns a fitted learner into an unfitted one, unless it is in a ``sklearn.frozen.FrozenEstimator``.
     init : {"k-means++", "random"}, callable or array of shape (n_clusters, n_features), default="k-means++"
         Initial centers: points far from each other by D, random points, what ``init(X, n_clusters, random_state=...)``
         returns, or the rows of an array.
@@ -63,7 +63,8 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
-        The centers, means of their rows: of mapped rows, under a divergence with a feature map that is not affine.
+        The centers, which are means of their rows, or of mapped rows under a divergence with a feature map that is not
+        affine.
     labels_ : ndarray of shape (n_samples,)
         Number of the nearest center; between centers on the same piece of a max-affine function the squared Euclidean
         distance decides.
@@ -279,7 +280,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         return arrays.like(labels, X)
 
     def fit_predict(self, X: Array, y: Array | None = None, sample_weight: Array | None = None) -> Array:
-        """Fit, and the label of each row of X; parameters as in :meth:`fit`.
+        """Fit, and return the label of each row of X; parameters as in :meth:`fit`.
 
         Examples
         --------

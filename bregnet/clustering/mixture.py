@@ -35,9 +35,9 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
     ``GaussianMixture(covariance_type="spherical")``, and the log-likelihood is exact. Under another divergence the
     components stand for the exponential family that belongs to it (Banerjee et al., 2005), and p is the saddle-point
     form of its density, without a factor that does not depend on the component: the log-likelihood is the extended
-    quasi-likelihood of Nelder and Pregibon (1987). It is the right thing to maximize and to compare numbers of
-    components with, under one divergence; it is not a normalized density, and not to be compared between divergences.
-    Under "itakura-saito" points whose sizes range from 1e-16 to 1 lose digits: scale or clip them.
+    quasi-likelihood of Nelder and Pregibon (1987). Under one divergence it is maximized, and serves to compare numbers
+    of components. It is not a normalized density, and cannot be compared between divergences. Under "itakura-saito",
+    points whose entries range from 1e-16 to 1 lose digits: scale or clip them.
 
     Parameters
     ----------

@@ -101,7 +101,7 @@ class SolverEstimator(BaseEstimator, ABC):
         """What a fit to so many distinct points takes at most."""
 
     def memory_needed(self, n_samples: int, n_features: int) -> MemoryNeed:
-        """What a fit to so many distinct rows would take at most, beside the rows themselves.
+        """The memory that a fit to this many distinct rows needs at most, in addition to the rows themselves.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class SolverEstimator(BaseEstimator, ABC):
     def fit_blocks(self, blocks: Iterable[tuple[Array, Array]]) -> Any:
         """Fit to rows that come in blocks and need not fit into memory; they are collected in a file.
 
-        The file lies where the system keeps its temporary files, and is gone afterwards.
+        The file is in the system's folder of temporary files, and is deleted afterwards.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class SolverEstimator(BaseEstimator, ABC):
         """Fit to the rows of all calls since the first, or since the last :meth:`fit`.
 
         A fit to more rows goes on from the one before: the state of the rows that are known is kept, and so are the
-        cells, and the units of the first call. A class of labels may appear late.
+        cells, and the units of the first call. Later calls may bring new classes.
 
         Parameters
         ----------

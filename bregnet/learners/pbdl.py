@@ -70,7 +70,7 @@ class _DivergenceFromPieces:
 
 
 class PBDL(LearnedPairs, SolverEstimator):
-    r"""Piecewise Bregman Divergence Learning (paper, program 7): a divergence that fits what is similar.
+    r"""Piecewise Bregman Divergence Learning (paper, program 7): a divergence learned from what is similar.
 
     Learns a max-affine convex function f such that, for its divergence D, similar points are near each other and
     dissimilar ones at least 2 apart:
@@ -87,8 +87,8 @@ class PBDL(LearnedPairs, SolverEstimator):
         Weight of the penalty on the slopes, which switches features off (the paper's lambda, for the mean loss).
     n_pieces : int, "auto" or None, default="auto"
         Affine pieces: None gives every point its own, an integer cuts the points into that many cells. With labels
-        these lie inside the classes, and "auto" takes 20 a class, at least 100 and at most 400, but never fewer than
-        2 a class. With pairs or triplets "auto" takes 100 cells, or gives every point its own if there are fewer.
+        these lie inside the classes, and "auto" takes 20 per class, at least 100 and at most 400, but never fewer than
+        2 per class. With pairs or triplets "auto" takes 100 cells, or gives every point its own if there are fewer.
     balanced : bool, default=True
         Whether similar and dissimilar pairs weigh one half each in total; otherwise every pair weighs the same.
     temperature : float, default=0.2
@@ -105,10 +105,10 @@ class PBDL(LearnedPairs, SolverEstimator):
     companion_weight : float, default=1.0
         Its weight.
     feature_map : "auto", None, "lda", "rbf", "rbf+lda" or transformer, default="auto"
-        A map that is fitted first; the function is then learned of mapped points, whereas the divergence takes points
-        as they are. "auto" is "lda" for labels and 100 features or more, such as embeddings, unless rows lie in a file
-        or come by `partial_fit`, and None otherwise. "rbf" are 300 features of a Gaussian kernel, with which regions of
-        classes need not be convex, "lda" are discriminant coordinates, and "rbf+lda" are those of kernel features: see
+        A map that is fitted first. The function is learned from mapped points; the divergence takes points as they are.
+        "auto" is "lda" for labels and 100 features or more, such as embeddings, unless rows lie in a file or come by
+        `partial_fit`, and None otherwise. "rbf" are 300 features of a Gaussian kernel, with which regions of classes
+        need not be convex, "lda" are discriminant coordinates, and "rbf+lda" are those of kernel features: see
         :class:`bregnet.FeatureMap`, which has the width of the kernel. A copy of any other transformer is fitted, with
         labels if there are any, and with weights of rows where its `fit` takes them; one in scikit-learn's
         ``FrozenEstimator`` is taken as it is.
@@ -117,7 +117,7 @@ class PBDL(LearnedPairs, SolverEstimator):
     tol : float, default=0.1
         Certified relative gap at which the fit stops. Retrieval settles before; for the objective itself take 0.01.
     max_iter : int, default=5000
-        Iterations after which it stops all the same, with a ``ConvergenceWarning``.
+        The largest number of iterations; a fit that has not reached `tol` by then gives a ``ConvergenceWarning``.
     warm_start : bool, default=False
         Go on from the previous fit when the rows of X are the same, for instance along alpha.
     checkpoint : path, Checkpoint or None, default=None
@@ -155,8 +155,8 @@ class PBDL(LearnedPairs, SolverEstimator):
     result_ : Result
         Status, objective, bound, gap, history and time.
     gap_ : float
-        The certified relative gap of the program, ``result_.gap``, that of the plain maximum: temperature,
-        strictness and companion come on top. With a feature map it is the program of mapped points.
+        The certified relative gap of the program, ``result_.gap``, that of the plain maximum, before temperature,
+        strictness and companion. With a feature map it is the program of mapped points.
     n_iter_ : int
     n_features_in_ : int
 
@@ -249,8 +249,8 @@ class PBDL(LearnedPairs, SolverEstimator):
             Class labels, numbers or strings.
         sample_weight : array of shape (n_samples,), default=None
             Weights of the rows in the program: a pair counts by the product of two. A row of weight 2 counts as two
-            rows, one of weight 0 not at all. So it is in companions (but "nca"), in feature maps that know weights, and
-            for `threshold_`.
+            rows, one of weight 0 not at all. The same holds in companions (except "nca"), in feature maps whose `fit`
+            takes weights, and for `threshold_`.
 
         Returns
         -------
@@ -292,7 +292,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         pairs : array of shape (n_pairs, 2), default=None
             Row numbers.
         similar : array of shape (n_pairs,), bool
-            Whether the rows of a pair are similar; 1 and -1 will do.
+            Whether the rows of a pair are similar; 1 and -1 are accepted, too.
 
         Returns
         -------
@@ -320,7 +320,7 @@ class PBDL(LearnedPairs, SolverEstimator):
     def fit_triplets(self, X: Array, triplets: Array | None = None) -> PBDL:
         """Learn from triplets: an anchor that is nearer to a positive than to a negative row.
 
-        Minimizes the mean of max(0, 1 + D(positive, anchor) - D(negative, anchor)) beside the penalty.
+        Minimizes the mean of max(0, 1 + D(positive, anchor) - D(negative, anchor)) plus the penalty.
 
         Parameters
         ----------

@@ -270,18 +270,18 @@ class ConvexRegressor(_MaxAffineRegressor):
         Affine pieces: None gives every point its own, an integer cuts the points into that many cells by
         k-means, "auto" takes None up to 20,000 distinct points and 1000 cells beyond.
     temperature : float, default=0.0
-        Smoothing of the fitted function, in standard deviations of y (or in the units of y, without `standardize`):
-        the largest piece becomes a soft maximum of all. It comes after the fit; the certificate is that of the plain
+        Smoothing of the fitted function, in standard deviations of y (or in the units of y, without `standardize`): the
+        largest piece becomes a soft maximum of all. It is applied after the fit; the certificate is that of the plain
         function.
     clip : bool, default=False
-        Keep predictions within the range of the training targets. `function_` goes on linearly beyond the data; a
-        rare category, or a drift, can take it far away.
+        Keep predictions within the range of the training targets. `function_` is linear beyond the data, so a rare
+        category, or a drift, can make predictions extreme.
     standardize : bool, default=True
         Whether alpha refers to features and targets of unit variance. Otherwise it refers to the data as given.
     tol : float, default=0.01
         Certified relative gap at which the fit stops.
     max_iter : int, default=5000
-        Iterations after which it stops all the same, with a ``ConvergenceWarning``.
+        The largest number of iterations; a fit that has not reached `tol` by then gives a ``ConvergenceWarning``.
     warm_start : bool, default=False
         Go on from the previous fit when the rows of X are the same, for instance along alpha.
     checkpoint : path, Checkpoint or None, default=None
@@ -381,16 +381,16 @@ class DCRegressor(_MaxAffineRegressor):
         Affine pieces of each function, as in :class:`ConvexRegressor`.
     temperature : float, default=0.0
         Smoothing of the fitted function, in standard deviations of y (or in the units of y, without `standardize`):
-        both maxima become soft ones. It comes after the fit; the certificate is that of the plain function.
+        both maxima become soft ones. It is applied after the fit; the certificate is that of the plain function.
     clip : bool, default=False
-        Keep predictions within the range of the training targets. `function_` goes on linearly beyond the data; a
-        rare category, or a drift, can take it far away.
+        Keep predictions within the range of the training targets. `function_` is linear beyond the data, so a rare
+        category, or a drift, can make predictions extreme.
     standardize : bool, default=True
         Whether alpha refers to features and targets of unit variance.
     tol : float, default=0.01
         Certified relative gap at which the fit stops.
     max_iter : int, default=5000
-        Iterations after which it stops all the same, with a ``ConvergenceWarning``.
+        The largest number of iterations; a fit that has not reached `tol` by then gives a ``ConvergenceWarning``.
     warm_start : bool, default=False
         Go on from the previous fit when the rows of X are the same.
     checkpoint : path, Checkpoint or None, default=None

@@ -114,10 +114,10 @@ class BregmanNCA(LearnedPairs):
     .. math:: \sum_i \log \sum_{j \ne i,\; y_j = y_i} p_{ij}, \qquad p_{ij} \propto \exp(-D(x_i, x_j)),
 
     and with it ``BregmanKNeighborsClassifier(BregmanNCA(), n_neighbors=50, weights="softmax")`` predicts class
-    probabilities. It is for accuracy and probabilities of nearest neighbors: these are ahead of those of linear metrics
-    on most data, not where a linear metric fits (iris, seeds). It is not for ranking: the mean average precision is
-    below that of the class probabilities it starts from. The program is not convex, and there is no certificate as
-    :class:`bregnet.PBDL` has it. The guide has figures.
+    probabilities. It is for accuracy and probabilities of nearest neighbors, which are better than under linear metrics
+    on most data, but not where a linear metric fits (iris, seeds). It is not for ranking: the mean average precision is
+    below that of the class probabilities it starts from. The program is not convex, and there is no certificate like
+    that of :class:`bregnet.PBDL`. The guide has figures.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class BregmanNCA(LearnedPairs):
     learning_rate : float, default=0.01
         Of Adam.
     batch_size : int, default=128
-        Queries of a step. Their items are all other training rows, or 4096 of them drawn at random.
+        Number of queries in a step. Their items are all other training rows, or 4096 of them drawn at random.
     max_iter : int, default=200
         Passes over the training rows, at most.
     validation_fraction : float, default=0.1

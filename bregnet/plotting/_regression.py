@@ -102,9 +102,10 @@ def _dots(ax: Axes, x: np.ndarray, y: np.ndarray) -> None:
 
 
 def residuals(fitted: Any, X: Array, y: Array, ax: Axes | None = None) -> Axes:
-    """What a regressor leaves over, true minus predicted, against what it predicts.
+    """Residuals of a regressor, true minus predicted, against its predictions.
 
-    A good fit has no pattern here. A bow says that the form is wrong, a funnel that the noise grows with the target.
+    A good fit shows no pattern here. A curve means that the form of the function is wrong, a funnel that the noise
+    grows with the target.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Nearest neighbours under a Bregman divergence as scikit-learn estimators."""
+"""Nearest neighbors under a Bregman divergence as scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ class BregmanNearestNeighbors(RadiusSearcher):
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
         A divergence, its generator, its name as in :func:`bregnet.divergence`, or a learner such as
-        :class:`bregnet.PBDL` or a grid search over one. A fitted learner is used as it is; of any other `fit` fits a
-        clone to X and y. ``clone``, and so ``GridSearchCV``, makes a fitted learner an unfitted one, which each fold
-        fits to its own rows; in a ``sklearn.frozen.FrozenEstimator`` it stays fitted. None is squared Euclidean.
+        :class:`bregnet.PBDL` or a grid search over one. A fitted learner is used as it is; of an unfitted one, `fit`
+        fits a clone to X and y. ``clone``, and therefore ``GridSearchCV``, turns a fitted learner into an unfitted one,
+        which is then fitted in each fold; in a ``sklearn.frozen.FrozenEstimator`` it stays fitted. None is squared
+        Euclidean.
     n_neighbors : int, default=5
     radius : float, default=1.0
         The largest divergence in :meth:`radius_neighbors`.
@@ -125,7 +126,7 @@ class BregmanNearestNeighbors(RadiusSearcher):
 
 
 class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
-    """Classification by a vote of the nearest neighbours under a Bregman divergence.
+    """Classification by a vote of the nearest neighbors under a Bregman divergence.
 
     Parameters
     ----------
@@ -135,10 +136,10 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
         None is the number that the learner has chosen, as :class:`bregnet.PBDLCV` does for ``scoring="accuracy"``, and
         5 otherwise.
     weights : {"uniform", "distance", "softmax"} or callable, default="uniform"
-        Whether neighbours vote alike; by 1 / D, those at D = 0 alone if there are any; by exp(-D), for divergences
-        such as those of :class:`bregnet.BregmanNCA`, with `n_neighbors` of 50 or more; or by a function from the
-        divergences (n_queries, n_neighbors), an ndarray, to weights of at least 0. For weights exp(-D / T) with
-        another T than 1, pass ``1 / T * generator`` as the divergence.
+        Whether neighbors vote alike; by 1 / D, those at D = 0 alone if there are any; by exp(-D), for divergences such
+        as those of :class:`bregnet.BregmanNCA`, with `n_neighbors` of 50 or more; or by a function from the divergences
+        (n_queries, n_neighbors), an ndarray, to weights of at least 0. For weights exp(-D / T) with another T than 1,
+        pass ``1 / T * generator`` as the divergence.
     side : {"right", "left"}, default="right"
     kind : {"flat", "ivf"}, default="flat"
     n_cells : int, default=None
@@ -276,13 +277,13 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
 
 
 class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
-    """Regression by the mean of the nearest neighbours under a Bregman divergence.
+    """Regression by the mean of the nearest neighbors under a Bregman divergence.
 
     Parameters
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
-        As in :class:`BregmanNearestNeighbors`. A learner is fitted to the targets, so one of class labels, such as
-        :class:`bregnet.PBDL`, can learn from targets that are classes only; for others, fit the learner first.
+        As in :class:`BregmanNearestNeighbors`. A learner is fitted to the targets, so a learner of class labels, such
+        as :class:`bregnet.PBDL`, needs targets that are classes; for other targets, fit the learner first.
     n_neighbors : int, default=None
         None is 5.
     weights : {"uniform", "distance", "softmax"} or callable, default="uniform"
@@ -348,7 +349,7 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         return self
 
     def predict(self, X: Array | None) -> Array:
-        """The weighted mean of the neighbours' targets for each row of X.
+        """The weighted mean of the neighbors' targets for each row of X.
 
         Parameters
         ----------
