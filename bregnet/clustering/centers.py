@@ -24,51 +24,20 @@ from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean
 
 @dataclass(frozen=True)
 class Clusters:
-    """What Lloyd's iteration found.
+    """What Lloyd's iteration found."""
 
-    Attributes
-    ----------
-    centers : Tensor of shape (n_clusters, n_features)
-    labels : Tensor of shape (n_points,)
-        Number of the center nearest to each point.
-    inertia : float
-        Weighted sum of the divergences D(x, c) of the points from their centers.
-    n_iter : int
-    history : tuple of float
-        That sum at the seeds and after each iteration; it never increases.
-    """
-
-    centers: Tensor
-    labels: Tensor
-    inertia: float
+    centers: Tensor  # (n_clusters, n_features)
+    labels: Tensor  # number of the center nearest to each point, (n_points,)
+    inertia: float  # weighted sum of the divergences D(x, c) of the points from their centers
     n_iter: int
-    history: tuple[float, ...]
+    history: tuple[float, ...]  # that sum at the seeds and after each iteration; it never increases
 
 
 @torch.no_grad()
 def nearest_centers(divergence: BregmanDivergence, X: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
-    """The center c nearest to each row x of X, by D(x, c).
+    """The number of the center c nearest to each row x of X, by D(x, c), and these divergences, (n_points,) each.
 
-    Parameters
-    ----------
-    divergence : BregmanDivergence
-    X : Tensor of shape (n_points, n_features)
-    centers : Tensor of shape (n_centers, n_features)
-
-    Returns
-    -------
-    labels : Tensor of shape (n_points,)
-        Number of the center; of centers with the same tangent plane the one of least squared Euclidean distance.
-    divergences : Tensor of shape (n_points,)
-        D(x, c).
-
-    Examples
-    --------
-    >>> import torch
-    >>> from bregnet import divergence
-    >>> from bregnet.clustering.centers import nearest_centers
-    >>> nearest_centers(divergence("sqeuclidean"), torch.tensor([[0.0], [5.0]]), torch.tensor([[1.0], [4.0]]))
-    (tensor([0, 1]), tensor([1., 1.]))
+    Of centers with the same tangent plane the one of least squared Euclidean distance is taken.
     """
     return _nearest(divergence.generator, *divergence._both(X, centers))
 
@@ -94,33 +63,8 @@ def lloyd(
 ) -> Clusters:
     """Clusters by Lloyd's iteration: points go to the nearest center, centers to the mean of their points.
 
-    Parameters
-    ----------
-    divergence : BregmanDivergence
-    X : Tensor of shape (n_points, n_features)
-    n_clusters : int
-    seed : RandomState
-        For the seeds.
-    weights : Tensor of shape (n_points,), default=None
-        Weight of each point, at least 0.
-    max_iter : int, default=300
-    tol : float, default=1e-4
-        Stop when the squared shift of all centers together is at most this share of the features' mean variance.
-    init : {"k-means++", "random"} or Tensor of shape (n_clusters, n_features), default="k-means++"
-
-    Returns
-    -------
-    clusters : Clusters
-
-    Examples
-    --------
-    >>> import numpy as np, torch
-    >>> from bregnet import divergence
-    >>> from bregnet.clustering.centers import lloyd
-    >>> X = torch.tensor([[1.0], [2.0], [8.0], [9.0]])
-    >>> found = lloyd(divergence("kl"), X, 2, seed=np.random.RandomState(0))
-    >>> sorted(found.centers[:, 0].tolist())
-    [1.5, 8.5]
+    It stops when the squared shift of all centers together is at most `tol` times the mean variance of the features.
+    `init` is "k-means++", "random" or the centers to start from.
     """
     points = weighted_points(divergence, X, weights)
     check_count(points, n_clusters)

@@ -23,21 +23,11 @@ from bregnet.solver.points import Points
 
 
 class Supervision(ABC):
-    """What is known about the rows of X.
+    """What is known about the rows of X."""
 
-    Attributes
-    ----------
-    known : KnownPairs
-        Pairs of rows to set the threshold by.
-    classes : ndarray of shape (n_rows,) or None
-        The class of each row, from 0, where labels were given.
-    weights : ndarray of shape (n_rows,) or None
-        How much each row counts, where that differs.
-    """
-
-    known: KnownPairs
-    classes: np.ndarray | None = None
-    weights: np.ndarray | None = None
+    known: KnownPairs  # pairs of rows to set the threshold by
+    classes: np.ndarray | None = None  # the class of each row, from 0, where labels were given
+    weights: np.ndarray | None = None  # how much each row counts, where that differs
 
     def arranged(self, merged: Merged) -> tuple[Merged, np.ndarray | None]:
         """The distinct points in the order that the loss needs, and the classes within which to cut cells, if any."""
