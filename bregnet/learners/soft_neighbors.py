@@ -84,16 +84,9 @@ class _Parameters:
 def soft_neighbor_loss(logits: Tensor, queries: Tensor, items: Tensor, own: Tensor | None = None) -> Tensor:
     """Mean negative log-likelihood of the classes of queries, whose neighbors are drawn by the softmax of logits.
 
+    Logits (n_queries, n_items) are minus divergences, plus anything that is the same for all items of a query.
+    `queries` and `items` are classes. `own` is the item that is the query itself and not its own neighbor, -1 for none.
     Queries without an item of their class, other than themselves, do not count.
-
-    Parameters
-    ----------
-    logits : Tensor of shape (n_queries, n_items)
-        Minus divergences, plus anything that is the same for all items of a query.
-    queries, items : Tensor of shape (n_queries,) and (n_items,)
-        Classes.
-    own : Tensor of shape (n_queries,), default=None
-        The item that is the query itself and is not its own neighbor, -1 for none.
     """
     same = queries[:, None] == items
     if own is not None:

@@ -23,23 +23,13 @@ STEP_BACK = 0.98  # how much of the way to the boundary is gone
 
 @dataclass
 class _Barrier:
-    """Slacks and multipliers of all inequalities.
+    """Slacks and multipliers of all inequalities."""
 
-    Attributes
-    ----------
-    pairs : Tensor of shape (K, n)
-        s >= 0.
-    upper, lower : Tensor of shape (K, d)
-        Both ends of |a_kl| <= L_l.
-    short, over : Tensor of shape (H,)
-        z >= 0 and z + e - margin >= 0: what a hinge is short of its margin.
-    """
-
-    pairs: Tensor
-    upper: Tensor
-    lower: Tensor
-    short: Tensor
-    over: Tensor
+    pairs: Tensor  # s >= 0, (K, n)
+    upper: Tensor  # a_kl <= L_l, (K, d)
+    lower: Tensor  # -L_l <= a_kl, (K, d)
+    short: Tensor  # z >= 0: what a hinge is short of its margin, (H,)
+    over: Tensor  # z + e - margin >= 0, (H,)
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter((self.pairs, self.upper, self.lower, self.short, self.over))

@@ -20,21 +20,11 @@ def slack_prox(state: Tensor, pull: Tensor | float, push: Tensor | float) -> Ten
 
 @dataclass(frozen=True)
 class Hinges:
-    """sum_h weight_h max(0, margin - e_h), where e_h is a slack or the difference of two.
+    """sum_h weight_h max(0, margin - e_h), where e_h is a slack or the difference of two."""
 
-    Parameters
-    ----------
-    weights : Tensor of shape (H,)
-    far : Tensor of shape (H,), int64
-        Number of the slack, counted row by row through the (K, n) of them, that should be large.
-    near : Tensor of shape (H,), int64, or None
-        Number of the slack that is taken off.
-    margin : float
-    """
-
-    weights: Tensor
-    far: Tensor
-    near: Tensor | None
+    weights: Tensor  # (H,)
+    far: Tensor  # number of the slack that should be large, counted row by row through the (K, n) of them, (H,)
+    near: Tensor | None  # number of the slack that is subtracted, (H,)
     margin: float
 
     def values(self, slacks: Tensor) -> Tensor:

@@ -121,20 +121,8 @@ def sampled_centers(
 ) -> list[np.ndarray]:
     """Centers of cells, by mini-batch k-means on a sample of very many points.
 
-    Parameters
-    ----------
-    points_at : callable
-        From numbers of points to the points.
-    classes : ndarray of shape (n,) or None
-        The class of each point.
-    n_cells : int
-    weights : ndarray of shape (n,)
-    random_state : int, RandomState or None
-
-    Returns
-    -------
-    centers : list of ndarray
-        Those of each class, or one array where there are no classes, or too many to be cut one by one.
+    `points_at` goes from numbers of points to the points, and `classes` and `weights` are those of all. A list of the
+    centers of each class, or of one array where there are no classes, or too many to be cut one by one.
     """
     seed = check_random_state(random_state)
     sizes = np.array([len(weights)]) if classes is None else np.bincount(classes)

@@ -111,19 +111,9 @@ def _spread(name: str, values: np.ndarray, weights: np.ndarray | None) -> tuple[
 
 @dataclass(frozen=True)
 class Points:
-    """The distinct rows of X in the solver's coordinates, and this rank's share of them.
+    """The distinct rows of X in the solver's coordinates, and this rank's share of them."""
 
-    Parameters
-    ----------
-    features : ndarray of shape (n, d)
-        Rows, possibly in a file and in any precision.
-    units : Standardization
-    merged : Merged
-    device : torch.device
-    ranks : Ranks
-    """
-
-    features: np.ndarray
+    features: np.ndarray  # rows (n, d), possibly in a file and in any precision
     units: Standardization
     merged: Merged
     device: torch.device
