@@ -96,10 +96,10 @@ def status(job: str, folder: Path, quick: bool) -> str:
     store, pieces = Store(job, folder), list(wanted(job, quick))
     there = [store.get(parameters) is not None for parameters, _ in pieces]
     current = [store.is_current(*piece) for piece in pieces]
-    told = f"{job}: {sum(current)} of {len(pieces)} of the present code"
+    text = f"{job}: {sum(current)} of {len(pieces)} of the present code"
     if sum(there) > sum(current):
-        told += f", {sum(there) - sum(current)} of earlier code"
-    return told + (f", {len(pieces) - sum(there)} missing" if not all(there) else "")
+        text += f", {sum(there) - sum(current)} of earlier code"
+    return text + (f", {len(pieces) - sum(there)} missing" if not all(there) else "")
 
 
 def run(job: str, each: Work, folder: Path, quick: bool) -> bool:

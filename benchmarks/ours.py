@@ -35,7 +35,7 @@ def regression(fold: Fold, inner: Inner, quick: bool) -> Outcome:
     search = DCRegressorCV(QUICK_ALPHAS if quick else ALPHAS, cv=inner, random_state=0, **options)
     began = time.process_time()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the gap is told
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the gap is reported
         search.fit(fold.X, fold.y)
     seconds = time.process_time() - began
     extra = {

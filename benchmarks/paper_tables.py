@@ -132,8 +132,8 @@ def _timing_cells(store: Store, table: int, row: TimingRow) -> Values:
         found = outcome(store, timing_unit(table, row, stop))
         if found is not None:
             extra, seconds = found["extra"], found["seconds_per_fit"]
-            told = seconds if extra["reached"] else f"> {seconds:.2f}"
-            values = told, extra["iterations"], extra["objective"], found["gap"]
+            shown = seconds if extra["reached"] else f"> {seconds:.2f}"
+            values = shown, extra["iterations"], extra["objective"], found["gap"]
             cells |= {f"{name}: {field}": value for field, value in zip(TIMING_FIELDS, values, strict=True)}
             cells["n here"] = extra["n"]
     return cells
@@ -253,10 +253,10 @@ def behind_lines(sheets: Iterable[Sheet]) -> list[str]:
                 continue
             above = [c for c in rivals if row.get(c) is not None and row[c] > float(sheet.text(row, own))]
             if above:
-                told = ", ".join(f"{column} {sheet.text(row, column)}" for column in above)
+                shown = ", ".join(f"{column} {sheet.text(row, column)}" for column in above)
                 reason = REASONS.get(row["set"], "")
                 name = f"{own} " if len(sheet.own) > 1 else ""
-                lines.append(f"- {table}, {row['set']}: {name}{sheet.text(row, own)}; {told}. {reason}".rstrip())
+                lines.append(f"- {table}, {row['set']}: {name}{sheet.text(row, own)}; {shown}. {reason}".rstrip())
     return lines
 
 

@@ -15,7 +15,7 @@ from benchmarks.solver import compile_first, synthetic
 from bregnet import ConvexRegressor, DCRegressor
 from bregnet.datasets import Fold
 from bregnet.solver.admm import Options
-from bregnet.solver.points import Standardisation
+from bregnet.solver.points import Standardization
 from bregnet.solver.result import Check
 from bregnet.solver.solve import solve
 
@@ -51,7 +51,7 @@ class StoppingRule:
 class Validation:
     """The error of pieces on points that the fit does not see, relative to the variance of the target there."""
 
-    def __init__(self, X: np.ndarray, y: np.ndarray, units: Standardisation) -> None:
+    def __init__(self, X: np.ndarray, y: np.ndarray, units: Standardization) -> None:
         points = torch.as_tensor(units.points(X))
         self._lifted = torch.cat([points, torch.ones_like(points[:, :1])], dim=1)
         self._targets = torch.as_tensor(units.targets(y))
@@ -74,7 +74,7 @@ def timed_fit(fold: Fold, *, dc: bool, stop: str, max_iter: int) -> Outcome:
     """One fit with a piece per point; the score is R^2 on the test part, the time includes setting up."""
     compile_first()
     began, cpu_began = time.perf_counter(), time.process_time()
-    units = Standardisation.from_rows(fold.X, fold.y)
+    units = Standardization.from_rows(fold.X, fold.y)
     problem, _ = (DCRegressor if dc else ConvexRegressor)(ALPHA, n_pieces=None)._program(fold.X, fold.y, units)
     validation = Validation(fold.X_test, fold.y_test, units)
     options = Options(tol=SETTINGS["gap"], max_iter=max_iter)

@@ -122,11 +122,11 @@ def origin(store: Store, records: Sequence[Row]) -> str:
     """Where rows come from, in a sentence, and another if the code that they measure has changed since."""
     measured_at = dict.fromkeys(f"{record['commit']} ({record['date']})" for record in records)
     machines = dict.fromkeys(f"{each['machine']['cpu']}, {each['machine']['cores']} cores" for each in records)
-    told = f"Rows of commit {', '.join(measured_at)} on {'; '.join(machines)}."
+    text = f"Rows of commit {', '.join(measured_at)} on {'; '.join(machines)}."
     old = [each for each in earlier(store) if any(each == record["parameters"] for record in records)]
     if old:
-        told += f" {EARLIER}{'' if len(old) == len(records) else f' for {len(old)} of {len(records)} parts'}."
-    return f"*{told}*"
+        text += f" {EARLIER}{'' if len(old) == len(records) else f' for {len(old)} of {len(records)} parts'}."
+    return f"*{text}*"
 
 
 def of_paper(table_number: int, which: int = 0) -> Callable[[list[Row]], list[str]]:

@@ -51,7 +51,7 @@ PAPER_SECONDS, QUICK_PAPER_SECONDS = 25.0, 2.0  # for the paper's algorithm to c
 
 
 def synthetic(n: int, d: int, dc: bool, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Unit-variance data: a noisy bowl, or for DC a noisy surface that is neither convex nor concave."""
+    """Unit-variance data: a noisy paraboloid, or for DC a noisy surface that is neither convex nor concave."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     signal = np.sin(2 * X[:, 0]) + X[:, 1 % d] * X[:, 0] if dc else np.square(X).sum(1)

@@ -72,7 +72,7 @@ def certificates(quick: bool) -> Table:
     """Iterations until the gap is 10%, 5% and 1%, second stage included."""
     table = Table("PBDL, iterations to a certified gap", {"set": "", **FIT_COLUMNS, "goal": ".0%", "second": "d"})
     for name, load in SMALL.items():
-        X, y = _standardised(*load(return_X_y=True))
+        X, y = _standardized(*load(return_X_y=True))
         for alpha in (0.1, 0.01):
             problem = label_problem(X, y, alpha)
             for goal in (0.1, 0.05) if quick else (0.1, 0.05, 0.01):
@@ -118,7 +118,7 @@ def large(home: Path | None, quick: bool) -> Table:
 
 
 def _fit_abalone(home: Path, alpha: float) -> tuple[dict[str, Any], float]:
-    X, y = _standardised(*class_data("abalone", home))
+    X, y = _standardized(*class_data("abalone", home))
     problem = label_problem(X, y, alpha)
     solve(label_problem(*synthetic(300, 3), alpha), Options(max_iter=60))  # compile before measuring
     before = peak_megabytes()
@@ -137,6 +137,6 @@ def _distinct(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return X[keep], y[keep]
 
 
-def _standardised(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _standardized(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     X, y = _distinct(X, y)
     return (X - X.mean(0)) / X.std(0), y

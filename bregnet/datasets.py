@@ -133,9 +133,9 @@ class Fold(NamedTuple):
         if test.all() or not test.any():
             raise ValueError(f"test must mark some rows but not all, got {test.sum()} of {len(test)}")
         with np.errstate(over="ignore", invalid="ignore"):
-            centre = X[~test].mean(0)
-            scale = np.maximum(np.abs(X[~test] - centre).mean(0), 1e-5)  # of the paper, for features that are constant
-            scaled = (X - centre) / scale
+            center = X[~test].mean(0)
+            scale = np.maximum(np.abs(X[~test] - center).mean(0), 1e-5)  # of the paper, for features that are constant
+            scaled = (X - center) / scale
         if not np.isfinite(scaled).all():
             raise ValueError(f"X must have finite means and deviations, got values up to {np.abs(X).max():.3g}")
         return cls(scaled[~test], y[~test], scaled[test], y[test])
@@ -172,8 +172,8 @@ def load(name: str, *, data_home: str | os.PathLike[str] | None = None) -> Bunch
     Raises
     ------
     ValueError
-        The set is nowhere to be found, or OpenML's has gaps or no target. A file that is damaged or not of the format
-        above gives a subclass of it, with the column and the line in question.
+        The set was not found, or that of OpenML has missing values or no target. A file that is damaged or not of the
+        format above gives a subclass of it, with the column and the line in question.
     NotADirectoryError
         `data_home` or $BREGNET_DATA is not a folder.
 
@@ -207,7 +207,7 @@ def paper_folds(name: str, *, target: int = 0, data_home: str | os.PathLike[str]
     A fixed split is one fold. The rows of other regression sets are put in the order of ``torch.randperm`` with seed 0
     and cut into five, which is what the paper's table 3 was made with: its Lasso column comes out again, also where the
     inner folds of ``LassoCV``, which follow that order, make a difference. The folds of table 4 (classification) are
-    not published; they are five stratified ones here, shuffled with seed 0. Features are centred by the mean and
+    not published; they are five stratified ones here, shuffled with seed 0. Features are centered by the mean and
     divided by the mean absolute deviation (at least 1e-5) of the training part.
 
     Parameters
@@ -217,7 +217,7 @@ def paper_folds(name: str, *, target: int = 0, data_home: str | os.PathLike[str]
     target : int, default=0
         The number of the target, for sets that have several.
     data_home : path, default=None
-        As in :func:`load`. OpenML is not asked: its copies may have the rows in another order.
+        As in :func:`load`. OpenML is not used: its copies may have the rows in another order.
 
     Returns
     -------
@@ -294,9 +294,11 @@ def _missing(name: str, home: Path | None, reason: object) -> ValueError:
         looked = "no folder was looked at (data_home is None and BREGNET_DATA is not set)"
     else:
         files = {*home.glob("*.csv"), *home.glob("*.csv.gz")}
-        there = sorted({path.name.removesuffix(".gz").removesuffix(".csv") for path in files})
-        held = ", ".join(there[:40]) + (", ..." if len(there) > 40 else "")
-        looked = f"{home} (data_home or BREGNET_DATA) has no {name}.csv.gz or {name}.csv but {held or 'no such files'}"
+        names = sorted({path.name.removesuffix(".gz").removesuffix(".csv") for path in files})
+        listed = ", ".join(names[:40]) + (", ..." if len(names) > 40 else "")
+        looked = (
+            f"{home} (data_home or BREGNET_DATA) has no {name}.csv.gz or {name}.csv but {listed or 'no such files'}"
+        )
     title = f" (at UCI: {PAPER_SETS[name].title})" if name in PAPER_SETS else ""
     return ValueError(
         f"name must be that of a data set at hand, got {name!r}{title}: {looked}; scikit-learn has"

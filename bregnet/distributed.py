@@ -100,12 +100,12 @@ class ProcessRanks(Ranks):
     def _exchange(self, values: Tensor, reduction: str | None) -> Tensor:
         began = time.perf_counter()
         device = torch.device("cuda") if self._dist.get_backend() == "nccl" else torch.device("cpu")
-        there = values.to(device).contiguous()
+        exchanged = values.to(device).contiguous()
         try:
             if reduction is None:
-                self._dist.broadcast(there, 0)
+                self._dist.broadcast(exchanged, 0)
             else:
-                self._dist.all_reduce(there, getattr(self._dist.ReduceOp, reduction))
+                self._dist.all_reduce(exchanged, getattr(self._dist.ReduceOp, reduction))
         except RuntimeError as error:
             raise RankLostError(
                 f"rank {self.rank} of {self.size} lost another rank: start all of them again, with the checkpoint of"
@@ -113,7 +113,7 @@ class ProcessRanks(Ranks):
             ) from error
         self.seconds += time.perf_counter() - began
         self.n_exchanges += 1
-        return there.to(values.device)
+        return exchanged.to(values.device)
 
 
 ALONE = Ranks()
@@ -140,10 +140,10 @@ def current() -> Ranks:
 def joined() -> Iterator[Ranks]:
     """Share every fit inside with the other processes of this job, as torchrun has started them.
 
-    All processes must run the same calls on the same data; each keeps its share of the state, and all end with the
-    same fitted estimator. Only rank 0 should print or write. Where the process was not started by torchrun, or as its
-    only one, fits are its own. A process group that exists already is used and left as it is. The backend is nccl
-    where every process of a machine has a GPU of its own, otherwise gloo.
+    All processes must run the same calls on the same data; each keeps its share of the state, and all end with the same
+    fitted estimator. Only rank 0 should print or write. A process that was not started by torchrun, or is the only one,
+    fits alone. A process group that exists already is used and left as it is. The backend is nccl where every process
+    of a machine has a GPU of its own, otherwise gloo.
 
     Yields
     ------
@@ -163,23 +163,23 @@ def joined() -> Iterator[Ranks]:
     import torch.distributed as dist
 
     wanted = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    there_already = dist.is_available() and dist.is_initialized()
-    if not wanted and not there_already:
+    initialized = dist.is_available() and dist.is_initialized()
+    if not wanted and not initialized:
         yield ALONE
         return
-    if not there_already:
+    if not initialized:
         _start(dist)
     token = _current.set(ProcessRanks())
     try:
         yield _current.get()
     finally:
         _current.reset(token)
-        if not there_already and dist.is_initialized():
+        if not initialized and dist.is_initialized():
             dist.destroy_process_group()
 
 
 def _start(dist) -> None:  # type: ignore[no-untyped-def]
-    """Initialise the default group from the environment that torchrun sets."""
+    """Initialize the default group from the environment that torchrun sets."""
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     own_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= local_size

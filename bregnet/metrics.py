@@ -22,7 +22,7 @@ from torch import Tensor
 from bregnet._core import tied_ranks
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, table, to_numpy, to_torch
-from bregnet._core.chunks import rows_at_once
+from bregnet._core.chunks import batches, rows_at_once
 from bregnet._core.tied_ranks import TiedRanks
 
 
@@ -334,12 +334,11 @@ def _per_query(
     scores = np.full(n_queries, np.nan)
 
     def work(start: int, stop: int) -> None:
-        for first in range(start, stop, block):
-            rows = slice(first, min(first + block, stop))
-            values, hits = _checked(distances[rows], marks[rows], first)
+        for rows in batches(stop, block, start):
+            values, hits = _checked(distances[rows], marks[rows], rows.start)
             ranks = TiedRanks.from_divergences(values, hits)
             if k is not None:
-                _check_k(k, ranks, first)
+                _check_k(k, ranks, rows.start)
             scores[rows] = score(ranks)
 
     # several parts a job, so that one that is done early takes over from another

@@ -30,7 +30,7 @@ PUBLIC = {
     """,
     "bregnet.nn": "BregmanKNN LearnableMaxAffine BregmanDistance",
 }
-# deep paths that pages, or docstrings of public names, have told users to import
+# deep paths that pages, or docstrings of public names, have named for import
 DOCUMENTED = [
     "bregnet.cli.main",
     "bregnet.clustering.BregmanKMeans",

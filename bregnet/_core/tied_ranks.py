@@ -15,25 +15,16 @@ import numpy as np
 class TiedRanks(NamedTuple):
     """Ties of items with a relevant one among them; query by query, the nearest first in each.
 
-    Attributes
-    ----------
-    query : ndarray of shape (n_ties,), int
-        The query that a tie belongs to.
-    before, hits_before : ndarray of shape (n_ties,), int
-        Items that are nearer, and the relevant ones among them.
-    size, hits : ndarray of shape (n_ties,), int
-        Items in the tie, and the relevant ones among them; most ties are of one item.
-    n_items, n_hits : ndarray of shape (n_queries,), int
-        Items that count for a query, and the relevant ones among them.
+    Most ties are of one item.
     """
 
-    query: np.ndarray
-    before: np.ndarray
-    size: np.ndarray
-    hits_before: np.ndarray
-    hits: np.ndarray
-    n_items: np.ndarray
-    n_hits: np.ndarray
+    query: np.ndarray  # that a tie belongs to, (n_ties,)
+    before: np.ndarray  # items that are nearer, (n_ties,)
+    size: np.ndarray  # items in the tie, (n_ties,)
+    hits_before: np.ndarray  # relevant items that are nearer, (n_ties,)
+    hits: np.ndarray  # relevant items in the tie, (n_ties,)
+    n_items: np.ndarray  # items that count for a query, (n_queries,)
+    n_hits: np.ndarray  # relevant items among them, (n_queries,)
 
     @classmethod
     def from_divergences(cls, values: np.ndarray, hits: np.ndarray) -> TiedRanks:

@@ -95,16 +95,17 @@ def integer_at_least(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def number_of_features(name: str, value: Any, n_features: int) -> int:
+def max_features(value: Any, n_features: int) -> int:
     """The number of features, given as a number or as a share of all; at least one."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a share or a number of features, got {value!r}")
+        raise TypeError(f"max_features must be a share or a number of features, got {value!r}")
     if isinstance(value, Integral):
         if not 1 <= int(value) <= n_features:
-            raise ValueError(f"{name} must be at least 1 and at most the number of features, {n_features}, got {value}")
+            accepted = f"at least 1 and at most the number of features, {n_features}"
+            raise ValueError(f"max_features must be {accepted}, got {value}")
         return int(value)
     if not 0 < float(value) <= 1:
-        raise ValueError(f"{name} must be above 0 and at most 1.0, or a whole number, got {value!r}")
+        raise ValueError(f"max_features must be above 0 and at most 1.0, or a whole number, got {value!r}")
     return max(1, round(float(value) * n_features))
 
 
@@ -199,18 +200,16 @@ def rows_of(estimator: Any, name: str, values: Any, **checks: Any) -> Any:
         raise ValueError(str(error).replace("X", name, 1)) from error
 
 
-def length(name: str, values: Any) -> int:
-    """How many entries there are."""
+def checked_score(score: Callable[..., float], X: Any, y: Any, sample_weight: Any) -> float:
+    """A score by a method of scikit-learn, of checked arguments; an error, not a warning, where numbers overflow."""
+    rows, targets = to_numpy(X, "X"), to_numpy(y, "y")
     try:
-        return len(values)
+        n_rows = len(targets)
     except TypeError as error:
-        raise TypeError(f"{name} must have an entry for each row, got {values!r}") from error
-
-
-def finite_score(score: Callable[[], float], n_rows: int) -> float:
-    """A score of scikit-learn; an error in place of a warning where large numbers overflow."""
+        raise TypeError(f"y must have an entry for each row, got {targets!r}") from error
+    weights = sample_weights(sample_weight, n_rows)
     with np.errstate(over="ignore", invalid="ignore"):
-        value = float(score())
+        value = float(score(rows, targets, weights))
     if n_rows > 1 and not math.isfinite(value):  # of one row alone there is no such score
         raise ValueError(f"X and y must not be so large that errors overflow, got a score of {value}")
     return value
@@ -247,8 +246,8 @@ def device_there(name: str, value: Any, also: str = "") -> torch.device:
         device = torch.device(value)
         torch.empty(0, dtype=torch.float64, device=device)
     except (RuntimeError, AssertionError, TypeError, ValueError, NotImplementedError) as error:
-        there = f"{also}'cpu'" + (", 'cuda'" if torch.cuda.is_available() else "")
-        raise ValueError(f"{name} must be one of {there} or a device torch can use here, got {value!r}") from error
+        accepted = f"{also}'cpu'" + (", 'cuda'" if torch.cuda.is_available() else "")
+        raise ValueError(f"{name} must be one of {accepted} or a device torch can use here, got {value!r}") from error
     if device.type == "meta":
         raise ValueError(f"{name} must hold data, got 'meta'")
     return device

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bregnet._core.chunks import CACHE, rows_at_once
 from bregnet._core.parallel import in_threads
-from bregnet.clustering.centred_points import CentredPoints, inverse_power_of_two
+from bregnet.clustering.centered_points import CenteredPoints, inverse_power_of_two
 
 
 class Assignment:
@@ -24,8 +24,8 @@ class Assignment:
 
     Parameters
     ----------
-    points : CentredPoints
-    centres : Tensor of shape (k, d)
+    points : CenteredPoints
+    centers : Tensor of shape (k, d)
 
     Attributes
     ----------
@@ -41,35 +41,35 @@ class Assignment:
         Weight of the points of each center.
     """
 
-    def __init__(self, points: CentredPoints, centres: Tensor) -> None:
+    def __init__(self, points: CenteredPoints, centers: Tensor) -> None:
         self.points = points
-        self.labels = torch.zeros(len(points), dtype=torch.int64, device=centres.device)
-        self.gaps = torch.zeros(len(points), dtype=torch.float64, device=centres.device)
-        self.move(centres)
+        self.labels = torch.zeros(len(points), dtype=torch.int64, device=centers.device)
+        self.gaps = torch.zeros(len(points), dtype=torch.float64, device=centers.device)
+        self.move(centers)
 
-    def move(self, centres: Tensor) -> None:
+    def move(self, centers: Tensor) -> None:
         """Assign the points to other centers."""
         points = self.points
-        slopes, below = points.tangents(centres)
+        slopes, below = points.tangents(centers)
         repeated = _may_repeat(slopes)
         doubtful = points.generator._stable and self._may_be_lost(slopes)
         before = self.labels.clone() if repeated or doubtful else None
         self._find_highest(slopes, below)
         if before is not None:
             if repeated:
-                self._separate(centres, slopes)
+                self._separate(centers, slopes)
             if doubtful:
-                self._recover(centres, slopes, below)
+                self._recover(centers, slopes, below)
             self.n_changed = int((self.labels != before).sum())
-            self.counts, self._sums = points.counts(self.labels, len(centres)), points.sums(self.labels, len(centres))
+            self.counts, self._sums = points.counts(self.labels, len(centers)), points.sums(self.labels, len(centers))
             self.objective = points.weighted(self.gaps).sum().item()
         points.finite(self.objective)
 
-    def means(self, centres: Tensor) -> Tensor:
+    def means(self, centers: Tensor) -> Tensor:
         """Weighted means of the points of each center, (k, d), after :func:`fill_empty`."""
         if not self.counts.all():
-            return self.points.means(fill_empty(self.points, self.labels, self.gaps, len(centres)), centres)
-        return self.points.generator._interior((self._sums / self.counts[:, None]).to(centres.dtype))
+            return self.points.means(fill_empty(self.points, self.labels, self.gaps, len(centers)), centers)
+        return self.points.generator._interior((self._sums / self.counts[:, None]).to(centers.dtype))
 
     def _find_highest(self, slopes: Tensor, below: Tensor) -> None:
         """Set all attributes by the highest tangent plane at each point."""
@@ -79,26 +79,26 @@ class Assignment:
             self._find_by_torch(slopes, below)
 
     def _find_by_torch(self, slopes: Tensor, below: Tensor) -> None:
-        points, n_centres = self.points, len(slopes)
+        points, n_centers = self.points, len(slopes)
         before = self.labels.clone()
         for rows, block in points.heights(slopes, below):
             highest, self.labels[rows] = block.max(1)
             self.gaps[rows] = (points.values[rows] - highest).clamp_min_(0).double()
         self.n_changed = int((self.labels != before).sum())
-        self.counts, self._sums = points.counts(self.labels, n_centres), points.sums(self.labels, n_centres)
+        self.counts, self._sums = points.counts(self.labels, n_centers), points.sums(self.labels, n_centers)
         self.objective = points.weighted(self.gaps).sum().item()
 
     def _find_compiled(self, slopes: Tensor, below: Tensor) -> None:
         from bregnet.clustering.compiled_assignment import assign_all  # numba is slow to import
 
-        points, (n_centres, n_features) = self.points, slopes.shape
+        points, (n_centers, n_features) = self.points, slopes.shape
         tiles, of_points, scale = points.tiles
         planes = points.origin.double().numpy(), slopes.double().numpy(), below.double().numpy()
         steepness = float(np.sqrt(np.einsum("kd,kd->k", planes[1], planes[1]).max()))
         unit = inverse_power_of_two(steepness)
-        rough = np.zeros((n_centres + n_centres % 2, tiles.shape[1]), dtype=np.float32)
+        rough = np.zeros((n_centers + n_centers % 2, tiles.shape[1]), dtype=np.float32)
         with np.errstate(over="ignore"):
-            rough[:n_centres, :n_features] = planes[1] * unit
+            rough[:n_centers, :n_features] = planes[1] * unit
             rough_below = (planes[2] * unit * scale).astype(np.float32)
         # Twice what rounding of the factors, the sum and the depth may add up to; the last term is for underflow.
         terms = (n_features + 4) * steepness * unit, 2 * float(rough_below.max()) + 2.0**-80
@@ -107,7 +107,7 @@ class Assignment:
         found: list[tuple[np.ndarray, np.ndarray, float, int]] = []
 
         def answer(part: slice) -> None:
-            sums, counts = np.zeros((n_centres, n_features)), np.zeros(n_centres)
+            sums, counts = np.zeros((n_centers, n_features)), np.zeros(n_centers)
             found.append((sums, counts, *assign_all(part.start, part.stop, *given, *out, sums, counts)))
 
         in_threads(answer, len(tiles), least=4)
@@ -121,31 +121,31 @@ class Assignment:
         steepness = torch.linalg.vector_norm(slopes, dim=1, dtype=torch.float64).max().item()
         return not eps * steepness <= math.sqrt(eps) * self.points.least_rise
 
-    def _recover(self, centres: Tensor, slopes: Tensor, below: Tensor) -> None:
+    def _recover(self, centers: Tensor, slopes: Tensor, below: Tensor) -> None:
         """Compute D(x, c) directly where that is so."""
         points = self.points
         eps = torch.finfo(points.x.dtype).eps
         steepness = torch.linalg.vector_norm(slopes, dim=1, dtype=torch.float64)  # (k,)
         least = math.sqrt(eps) * points.values.double()
         suspects = (eps * points.reach * steepness.max() > least).nonzero()[:, 0]
-        for rows in suspects.split(rows_at_once(max(centres.shape), budget=CACHE)):
+        for rows in suspects.split(rows_at_once(max(centers.shape), budget=CACHE)):
             errors = eps * points.reach[rows, None] * steepness  # (rows, k)
             rough = points.values[rows, None] - torch.addmm(-below, points.shifted[rows], slopes.T)
             may_win = rough - errors <= (rough + errors).amin(1, keepdim=True)
             lost = rows[((errors > least[rows, None]) & may_win).any(1)]
             if len(lost):
-                exact = torch.stack([points.from_one(points.x[lost], centre) for centre in centres], dim=1)
+                exact = torch.stack([points.from_one(points.x[lost], center) for center in centers], dim=1)
                 gaps, self.labels[lost] = exact.min(1)
                 self.gaps[lost] = gaps.double()
 
-    def _separate(self, centres: Tensor, slopes: Tensor) -> None:
+    def _separate(self, centers: Tensor, slopes: Tensor) -> None:
         """Among centers that share a slope, assign points by squared Euclidean distance."""
         _, plane = torch.unique(slopes, dim=0, return_inverse=True)
         sizes = torch.bincount(plane)
         of_points = plane[self.labels]
         order = torch.argsort(of_points, stable=True)
         rows_of = order.split(torch.bincount(of_points, minlength=len(sizes)).tolist())
-        shifted = centres - self.points.origin
+        shifted = centers - self.points.origin
         for number in (sizes > 1).nonzero()[:, 0].tolist():
             rows, group = rows_of[number], (plane == number).nonzero()[:, 0]
             half_norms = shifted[group].square().sum(1) / 2
@@ -159,7 +159,7 @@ def _may_repeat(rows: Tensor) -> bool:
     return len(torch.unique(bits)) < len(rows)
 
 
-def fill_empty(points: CentredPoints, labels: Tensor, gaps: Tensor, n_clusters: int) -> Tensor:
+def fill_empty(points: CenteredPoints, labels: Tensor, gaps: Tensor, n_clusters: int) -> Tensor:
     """Labels after each empty cluster was given the point of the largest weighted divergence.
 
     A point is moved only where others stay in its cluster and its divergence is more than rounding, so that the

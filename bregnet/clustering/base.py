@@ -26,7 +26,7 @@ class DivergenceClusterer(LearnedDivergenceMixin, BaseEstimator):
 
     divergence_: BregmanDivergence
     n_features_in_: int
-    _centres_name: str  # of the fitted attribute
+    _centers_name: str  # of the fitted attribute
 
     def _training_points(self, X: Array, *, reset: bool = True, least: int = 1) -> tuple[np.ndarray, Tensor]:
         """X checked, as an array and as a tensor where to compute."""
@@ -53,13 +53,13 @@ class DivergenceClusterer(LearnedDivergenceMixin, BaseEstimator):
 
     def _new_points(self, X: Array) -> tuple[BregmanDivergence, Tensor, Tensor]:
         """The divergence, X and the centers on one device, that of X if it is a tensor, all after a feature map."""
-        check_is_fitted(self, self._centres_name)
+        check_is_fitted(self, self._centers_name)
         if isinstance(X, Tensor):
             points = arrays.points("X", X, self.n_features_in_, None, None)
         else:
             _, points = self._training_points(X, reset=False)
-        centres = torch.as_tensor(getattr(self, self._centres_name), device=points.device)
-        return *self._inside(points), centres
+        centers = torch.as_tensor(getattr(self, self._centers_name), device=points.device)
+        return *self._inside(points), centers
 
     def _inside(self, points: Tensor) -> tuple[BregmanDivergence, Tensor]:
         """The divergence on the device of X, and X as its generator takes points: mapped if there is a feature map."""

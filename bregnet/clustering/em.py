@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bregnet._core.chunks import CACHE, blocks
-from bregnet.clustering.centred_points import CentredPoints
+from bregnet.clustering.centered_points import CenteredPoints
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Concentration:
         return torch.where(counts > 0, found, before)
 
 
-def log_densities(points: CentredPoints, mixture: Components) -> Iterator[tuple[slice, Tensor]]:
+def log_densities(points: CenteredPoints, mixture: Components) -> Iterator[tuple[slice, Tensor]]:
     """Blocks of log(pi_k p_k(x)), (rows, k)."""
     beta = mixture.concentrations
     constants = mixture.weights.log() + points.x.shape[1] / 2 * (beta / math.pi).log()
@@ -63,7 +63,7 @@ def log_densities(points: CentredPoints, mixture: Components) -> Iterator[tuple[
         yield rows, torch.addcmul(constants, divergences, beta, value=-1)
 
 
-def expect(points: CentredPoints, mixture: Components) -> tuple[float, Shares]:
+def expect(points: CenteredPoints, mixture: Components) -> tuple[float, Shares]:
     """The E-step: the mean log-likelihood, and sums over the responsibilities."""
     weights, values = (torch.zeros_like(mixture.weights, dtype=torch.float64) for _ in range(2))
     sums = torch.zeros_like(mixture.means, dtype=torch.float64)
@@ -87,7 +87,7 @@ def _level_and_shares(logs: Tensor) -> tuple[Tensor, Tensor]:
     return level, (logs - level).double().exp_()
 
 
-def hard_shares(points: CentredPoints, labels: Tensor, n_components: int) -> Shares:
+def hard_shares(points: CenteredPoints, labels: Tensor, n_components: int) -> Shares:
     """Responsibilities of 1 for the component of the label, and 0 for others."""
 
     def again() -> Iterator[tuple[slice, Tensor]]:
@@ -98,7 +98,7 @@ def hard_shares(points: CentredPoints, labels: Tensor, n_components: int) -> Sha
     return Shares(points.counts(labels, n_components), points.sums(labels, n_components), values, again)
 
 
-def maximise(points: CentredPoints, shares: Shares, rule: Concentration, before: Components) -> Components:
+def maximize(points: CenteredPoints, shares: Shares, rule: Concentration, before: Components) -> Components:
     """The M-step. With mu_k the mean, sum_i r_ik D(x_i, mu_k) = sum_i r_ik D(x_i, o) - N_k D(mu_k, o)."""
     alive = shares.weights[:, None] > 0
     means = torch.where(alive, (shares.sums / shares.weights[:, None]).to(points.x), before.means)
@@ -112,7 +112,7 @@ def maximise(points: CentredPoints, shares: Shares, rule: Concentration, before:
     return Components(weights.to(points.x), means, concentrations.to(points.x))
 
 
-def _spread(points: CentredPoints, shares: Shares, means: Tensor, components: list[int]) -> Tensor:
+def _spread(points: CenteredPoints, shares: Shares, means: Tensor, components: list[int]) -> Tensor:
     """sum_i r_ik D(x_i, mu_k), term by term, for some components, (k,), 0 for the others."""
     out = torch.zeros_like(shares.weights)
     for rows, block in shares.blocks():
@@ -133,13 +133,13 @@ class EMFit:
     status: str
 
 
-def em(points: CentredPoints, start: Components, rule: Concentration, max_iter: int, tol: float) -> EMFit:
+def em(points: CenteredPoints, start: Components, rule: Concentration, max_iter: int, tol: float) -> EMFit:
     """Alternate the two steps until the mean log-likelihood gains no more than `tol`."""
     current = start
     bound, shares = expect(points, current)
     bounds = [bound]
     for _ in range(max_iter):
-        after = maximise(points, shares, rule, current)
+        after = maximize(points, shares, rule, current)
         bound, shares_after = expect(points, after)
         drop = bounds[-1] - bound
         if drop > 0:  # the last step found nothing better
@@ -153,7 +153,7 @@ def em(points: CentredPoints, start: Components, rule: Concentration, max_iter: 
     return EMFit(current, tuple(bounds), False, f"stopped after max_iter={max_iter} iterations; raise max_iter or tol")
 
 
-def _rounding(points: CentredPoints, shares: Shares, mixture: Components, bound: float) -> float:
+def _rounding(points: CenteredPoints, shares: Shares, mixture: Components, bound: float) -> float:
     """The rounding error of the mean log-likelihood, from the size of the terms that cancel in beta D(x, mu)."""
     slopes, below = points.tangents(mixture.means)
     steepness = torch.linalg.vector_norm(slopes, dim=1, dtype=torch.float64) + points.steepness

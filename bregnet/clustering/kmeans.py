@@ -17,9 +17,8 @@ from torch import Tensor
 from bregnet._core import arrays
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
-from bregnet._core.validation import sample_weights
 from bregnet.clustering.base import DivergenceClusterer
-from bregnet.clustering.centres import Clusters, lloyd, nearest_centres, seeds, weighted_points
+from bregnet.clustering.centers import Clusters, lloyd, nearest_centers, seeds, weighted_points
 from bregnet.clustering.minibatch import RunningMeans, mini_batch
 from bregnet.divergences import BregmanDivergence
 
@@ -37,8 +36,8 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     n_clusters : int, default=8
     divergence : BregmanDivergence, str, Generator or learner, default="sqeuclidean"
         A divergence, its name as in :func:`bregnet.divergence`, its generator, or a learner such as
-        :class:`bregnet.PBDL`. A fitted learner is used as it is; of any other `fit` fits a clone to X and y. ``clone``
-        makes a fitted learner an unfitted one, unless it is in a ``sklearn.frozen.FrozenEstimator``.
+        :class:`bregnet.PBDL`. A fitted learner is used as it is; of an unfitted one, `fit` fits a clone to X and y.
+        ``clone`` turns a fitted learner into an unfitted one, unless it is in a ``sklearn.frozen.FrozenEstimator``.
     init : {"k-means++", "random"}, callable or array of shape (n_clusters, n_features), default="k-means++"
         Initial centers: points far from each other by D, random points, what ``init(X, n_clusters, random_state=...)``
         returns, or the rows of an array.
@@ -64,7 +63,8 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
-        The centers, means of their rows: of mapped rows, under a divergence with a feature map that is not affine.
+        The centers, which are means of their rows, or of mapped rows under a divergence with a feature map that is not
+        affine.
     labels_ : ndarray of shape (n_samples,)
         Number of the nearest center; between centers on the same piece of a max-affine function the squared Euclidean
         distance decides.
@@ -93,7 +93,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     array([[0.15, 0.85]])
     """
 
-    _centres_name = "cluster_centers_"
+    _centers_name = "cluster_centers_"
 
     def __init__(
         self,
@@ -144,16 +144,16 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         (array([[1.]]), 12.0)
         """
         features, points = self._training_points(X)
-        weights = sample_weights(sample_weight, len(features))
+        weights = check.sample_weights(sample_weight, len(features))
         runs = self._runs()
         seed = check_random_state(self.random_state)
         self._learn(features, y)
         found = self._best_of(runs, *self._inside(points), weights, seed)
 
-        self.cluster_centers_, self.labels_ = found.centres.cpu().numpy(), found.labels.cpu().numpy()
+        self.cluster_centers_, self.labels_ = found.centers.cpu().numpy(), found.labels.cpu().numpy()
         self.inertia_, self.history_, self.n_iter_ = found.inertia, found.history, found.n_iter
         weight = np.bincount(self.labels_, weights, minlength=self.n_clusters)
-        self._running = RunningMeans(found.centres, torch.as_tensor(weight, dtype=torch.float64, device=points.device))
+        self._running = RunningMeans(found.centers, torch.as_tensor(weight, dtype=torch.float64, device=points.device))
         self._seed = seed
         if len(np.unique(self.labels_)) < self.n_clusters:
             message = f"{len(np.unique(self.labels_))} distinct clusters were found, fewer than n_clusters"
@@ -198,10 +198,10 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         """Where a run starts: a method of `seeds`, or centers."""
         if isinstance(self.init, str):
             return self.init
-        given = self.init
-        if callable(given):
-            given = given(points.cpu().numpy(), self.n_clusters, random_state=seed)
-        return arrays.to_torch("init", to_numpy(given, "init")).to(points)
+        init = self.init
+        if callable(init):
+            init = init(points.cpu().numpy(), self.n_clusters, random_state=seed)
+        return arrays.to_torch("init", to_numpy(init, "init")).to(points)
 
     @torch.no_grad()
     @check.all_or_nothing
@@ -234,10 +234,10 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         """
         running: RunningMeans | None = getattr(self, "_running", None)
         features, points = self._training_points(X, reset=running is None)
-        weights = sample_weights(sample_weight, len(features))
+        weights = check.sample_weights(sample_weight, len(features))
         self._runs()
-        if running is not None and len(running.centres) != self.n_clusters:
-            n_before = len(running.centres)
+        if running is not None and len(running.centers) != self.n_clusters:
+            n_before = len(running.centers)
             raise ValueError(f"n_clusters must stay {n_before} after the first fit, got {self.n_clusters}; fit anew")
         if running is not None:
             self._check_same_divergence()
@@ -250,8 +250,8 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
             start = seeds(batch, self.n_clusters, self._start(batch.x, self._seed), self._seed)
             running = RunningMeans.starting_at(start)
         running.absorb(batch, self._seed)
-        labels, divergences = nearest_centres(divergence, batch.x, running.centres)
-        self.cluster_centers_ = running.centres.cpu().numpy()
+        labels, divergences = nearest_centers(divergence, batch.x, running.centers)
+        self.cluster_centers_ = running.centers.cpu().numpy()
         self.labels_, self.inertia_ = labels.cpu().numpy(), batch.unit * batch.total(divergences)
         self.history_, self.n_iter_ = tuple(running.history), len(running.history)
         self._running = running
@@ -276,11 +276,11 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         >>> model.predict([[2.0], [8.0]])
         array([0, 1])
         """
-        labels, _ = nearest_centres(*self._new_points(X))
+        labels, _ = nearest_centers(*self._new_points(X))
         return arrays.like(labels, X)
 
     def fit_predict(self, X: Array, y: Array | None = None, sample_weight: Array | None = None) -> Array:
-        """Fit, and the label of each row of X; parameters as in :meth:`fit`.
+        """Fit, and return the label of each row of X; parameters as in :meth:`fit`.
 
         Examples
         --------
@@ -310,8 +310,8 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         >>> model.transform([[2.5]])
         array([[ 4.  , 42.25]])
         """
-        divergence, points, centres = self._new_points(X)
-        return arrays.like(torch.as_tensor(divergence.pairwise(points, centres)), X)
+        divergence, points, centers = self._new_points(X)
+        return arrays.like(torch.as_tensor(divergence.pairwise(points, centers)), X)
 
     def score(self, X: Array, y: Array | None = None, sample_weight: Array | None = None) -> float:
         """Minus the weighted sum of the divergences of the rows of X from their nearest centers.
@@ -347,9 +347,9 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         >>> bool(search.best_score_ > 0.7)
         True
         """
-        _, divergences = nearest_centres(*self._new_points(X))
+        _, divergences = nearest_centers(*self._new_points(X))
         values = divergences.double().cpu().numpy()
-        weights = sample_weights(sample_weight, len(values))
+        weights = check.sample_weights(sample_weight, len(values))
         return -float(np.sum(values if weights is None else values * weights))
 
     @property

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from bregnet._core.arrays import Array
 from bregnet.clustering.assignment import Assignment
-from bregnet.clustering.centred_points import CentredPoints
-from bregnet.clustering.centres import Clusters, check_count, farther, lloyd, scaled_weights, seeds, weighted_points
+from bregnet.clustering.centered_points import CenteredPoints
+from bregnet.clustering.centers import Clusters, check_count, farther, lloyd, scaled_weights, seeds, weighted_points
 from bregnet.divergences import BregmanDivergence
 
 
@@ -24,40 +24,40 @@ from bregnet.divergences import BregmanDivergence
 class RunningMeans:
     """Centers that are updated by batches."""
 
-    centres: Tensor  # (k, d)
+    centers: Tensor  # (k, d)
     weights: Tensor  # of the points that each center has seen, (k,)
     n_since_placed: int = 0
     history: list[float] = field(default_factory=list)  # mean divergence of each batch before it moved the centers
 
     @classmethod
-    def starting_at(cls, centres: Tensor) -> RunningMeans:
+    def starting_at(cls, centers: Tensor) -> RunningMeans:
         """Centers before the first batch."""
-        return cls(centres, torch.zeros(len(centres), dtype=torch.float64, device=centres.device))
+        return cls(centers, torch.zeros(len(centers), dtype=torch.float64, device=centers.device))
 
-    def absorb(self, batch: CentredPoints, seed: np.random.RandomState) -> float:
+    def absorb(self, batch: CenteredPoints, seed: np.random.RandomState) -> float:
         """Update the centers by a batch; returns its weighted mean divergence from them before the update."""
-        found = Assignment(batch, self.centres)
+        found = Assignment(batch, self.centers)
         added = batch.unit * found.counts
         share = (added / (self.weights + added).clamp_min(torch.finfo(torch.float64).tiny))[:, None]
-        share = share.to(self.centres.dtype)
+        share = share.to(self.centers.dtype)
         # not c + share * (mean - c), which may round to outside of the domain of f
-        moved = (1 - share) * self.centres + share * batch.means(found.labels, self.centres)
-        self.centres = batch.generator._interior(moved)
+        moved = (1 - share) * self.centers + share * batch.means(found.labels, self.centers)
+        self.centers = batch.generator._interior(moved)
         self.weights = self.weights + added
         self.n_since_placed += len(batch)
-        if self.n_since_placed >= 10 * len(self.centres) or not self.weights.all():
+        if self.n_since_placed >= 10 * len(self.centers) or not self.weights.all():
             self._reassign(batch, found.gaps.to(batch.x.dtype), seed)
             self.n_since_placed = 0
         self.history.append(float(batch.shares() @ found.gaps))
         return self.history[-1]
 
-    def _reassign(self, batch: CentredPoints, gaps: Tensor, seed: np.random.RandomState) -> None:
+    def _reassign(self, batch: CenteredPoints, gaps: Tensor, seed: np.random.RandomState) -> None:
         """Move centers of little weight to points of the batch, far from the centers and from each other."""
         light = self.weights < 0.01 * self.weights.max()
         moving = light.nonzero()[:, 0][: len(batch) // 2]
         rows = farther(batch, gaps, len(moving), seed)
         moving = moving[: len(rows)]
-        self.centres[moving] = batch.as_centres(rows)
+        self.centers[moving] = batch.as_centers(rows)
         self.weights[moving] = self.weights[~light].min()
 
 
@@ -86,9 +86,9 @@ def mini_batch(
     rows = torch.arange(len(x), device=x.device) if scaled is None else scaled.nonzero()[:, 0]
     batch_size = min(batch_size, len(rows))  # a larger one is no better, and may not fit into memory
 
-    def drawn(count: int) -> CentredPoints:
+    def drawn(count: int) -> CenteredPoints:
         some = rows[torch.as_tensor(seed.randint(0, len(rows), count), device=x.device)]
-        return CentredPoints(divergence.generator, x[some], None if scaled is None else scaled[some])
+        return CenteredPoints(divergence.generator, x[some], None if scaled is None else scaled[some])
 
     few = 3 * max(batch_size, n_clusters) >= len(rows)
     first = weighted_points(divergence, x, scaled) if few else drawn(3 * max(batch_size, n_clusters))
@@ -105,6 +105,6 @@ def mini_batch(
         elif step - last_fall >= 10:
             break
     n_iter = math.ceil(len(history) * batch_size / len(rows))
-    start = running.centres
+    start = running.centers
     closed = lloyd(divergence, x, n_clusters, seed=seed, weights=scaled, init=start, max_iter=10, tol=0)
     return replace(closed, inertia=unit * closed.inertia, n_iter=n_iter, history=tuple(history))

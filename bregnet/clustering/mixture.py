@@ -20,9 +20,9 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
 from bregnet.clustering.assignment import Assignment
 from bregnet.clustering.base import DivergenceClusterer
-from bregnet.clustering.centred_points import CentredPoints
-from bregnet.clustering.centres import lloyd, seeds, weighted_points
-from bregnet.clustering.em import Components, Concentration, EMFit, em, hard_shares, log_densities, maximise
+from bregnet.clustering.centered_points import CenteredPoints
+from bregnet.clustering.centers import lloyd, seeds, weighted_points
+from bregnet.clustering.em import Components, Concentration, EMFit, em, hard_shares, log_densities, maximize
 from bregnet.divergences import BregmanDivergence
 
 
@@ -35,9 +35,9 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
     ``GaussianMixture(covariance_type="spherical")``, and the log-likelihood is exact. Under another divergence the
     components stand for the exponential family that belongs to it (Banerjee et al., 2005), and p is the saddle-point
     form of its density, without a factor that does not depend on the component: the log-likelihood is the extended
-    quasi-likelihood of Nelder and Pregibon (1987). It is the right thing to maximize and to compare numbers of
-    components with, under one divergence; it is not a normalized density, and not to be compared between divergences.
-    Under "itakura-saito" points whose sizes range from 1e-16 to 1 lose digits: scale or clip them.
+    quasi-likelihood of Nelder and Pregibon (1987). Under one divergence it is maximized, and serves to compare numbers
+    of components. It is not a normalized density, and cannot be compared between divergences. Under "itakura-saito",
+    points whose entries range from 1e-16 to 1 lose digits: scale or clip them.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
     array([ 1., 10.])
     """
 
-    _centres_name = "means_"
+    _centers_name = "means_"
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
 
         return max(map(run, range(1, n_init + 1)), key=lambda found: found.lower_bounds[-1])
 
-    def _rule(self, points: CentredPoints) -> Concentration:
+    def _rule(self, points: CenteredPoints) -> Concentration:
         dispersion = points.values.double().mean().item() / points.x.shape[1]  # 1 / (2 beta) of one component
         most = 1e-8 * torch.finfo(points.x.dtype).max  # beta D is finite still
         smallest = self.min_dispersion * dispersion if dispersion > 0 else self.min_dispersion
@@ -214,7 +214,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         return Concentration(self.concentration == "tied", fixed, largest)
 
     def _start(
-        self, divergence: BregmanDivergence, points: CentredPoints, rule: Concentration, seed: np.random.RandomState
+        self, divergence: BregmanDivergence, points: CenteredPoints, rule: Concentration, seed: np.random.RandomState
     ) -> Components:
         """Initial components: those of the points nearest to the initial means."""
         k = self.n_components
@@ -222,12 +222,12 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
             given = arrays.to_torch("means_init", to_numpy(self.means_init, "means_init"))
             means = seeds(points, k, given, seed, name="means_init")
         elif self.init_params == "kmeans":
-            means = lloyd(divergence, points.x, k, seed=seed).centres
+            means = lloyd(divergence, points.x, k, seed=seed).centers
         else:
             means = seeds(points, k, "random" if self.init_params == "random_from_data" else "k-means++", seed)
         shares = hard_shares(points, Assignment(points, means).labels, k)
         nothing = Components(torch.ones_like(means[:, 0]) / k, means, means.new_full((k,), min(1.0, rule.largest)))
-        start = maximise(points, shares, rule, nothing)
+        start = maximize(points, shares, rule, nothing)
         if self.means_init is not None:
             start = replace(start, means=means)
         if self.weights_init is not None:
@@ -243,7 +243,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
         divergence, given, means = self._new_points(X)
         x, means = divergence._both(given, means)
         weights, concentrations = (torch.as_tensor(v).to(x) for v in (self.weights_, self.concentrations_))
-        points = CentredPoints(divergence.generator, x, origin=weights @ means)
+        points = CenteredPoints(divergence.generator, x, origin=weights @ means)
         out = x.new_empty(len(x), len(means))
         for rows, logs in log_densities(points, Components(weights, means, concentrations)):
             out[rows] = logs

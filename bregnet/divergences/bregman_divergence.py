@@ -139,7 +139,7 @@ class BregmanDivergence:
         Y : array of shape (n_y, n_features), default=None
             The tangent points; X by default, and then the diagonal is exactly 0.
         batch_size : int, default=None
-            Rows of X at a time; chosen by default to bound the memory, without the result.
+            Rows of X at a time; by default chosen to bound the memory beside that of the result.
 
         Returns
         -------

@@ -64,12 +64,12 @@ class _QuadraticForm(Generator):
         return ((x - y).abs() * self._sizes((x - y).abs())).sum(1)
 
     def _tangents(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        centre = y.mean(0)
-        return centre, 2 * self._times(y - centre), self._values(y - centre)
+        center = y.mean(0)
+        return center, 2 * self._times(y - center), self._values(y - center)
 
     def _block(self, x: Tensor, tangents: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-        centre, slopes, values = tangents
-        return (self._values(x - centre)[:, None] + values - (x - centre) @ slopes.T).clamp_min(0)
+        center, slopes, values = tangents
+        return (self._values(x - center)[:, None] + values - (x - center) @ slopes.T).clamp_min(0)
 
 
 class SquaredEuclidean(_QuadraticForm, saved_as="SquaredEuclidean"):

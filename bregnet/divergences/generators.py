@@ -110,7 +110,7 @@ class Generator(ABC):
         return moved
 
     def compose(self, matrix: Array, offset: float | Array = 0.0) -> Generator:
-        """The generator g(x) = f(Wx + c) of points before an affine map.
+        """The generator g(x) = f(Wx + c), which takes points before an affine map.
 
         Its divergence is that of f after the map, D_g(x, y) = D_f(Wx + c, Wy + c). Max-affine and quadratic functions,
         and sums of these, give others of their kind.

@@ -16,7 +16,7 @@ class MappedDivergence(BregmanDivergence):
     All methods take points as they are before the map; the vectors of :meth:`lift_items` have one entry more than
     mapped points. It is a Bregman divergence of the mapped points, not of the points themselves: it need not be convex
     in x, and its generator and the centers of clusters are in the space of the map. An affine map needs no such object,
-    for :meth:`Generator.compose` takes it up.
+    since :meth:`Generator.compose` makes it part of the generator.
 
     Parameters
     ----------

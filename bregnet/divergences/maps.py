@@ -73,8 +73,8 @@ class GaussianStep:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Points mapped."""
-        centre = self.landmarks.mean(0)  # distances of points far from the origin lose digits
-        x, landmarks = x - centre, self.landmarks - centre
+        center = self.landmarks.mean(0)  # distances of points far from the origin lose digits
+        x, landmarks = x - center, self.landmarks - center
         squares = x.square().sum(1, keepdim=True) + landmarks.square().sum(1) - 2 * x @ landmarks.T
         return (-self.gamma * squares.clamp_min(0)).exp() @ self.matrix.T
 
@@ -172,10 +172,10 @@ class PointMap:
         """Checked points, mapped where they are."""
         tensors = [part for step in self.steps for part in vars(step).values() if isinstance(part, Tensor)]
         like = tensors[0] if tensors else x.new_empty(0, dtype=torch.float64)
-        there = self if like.device == x.device else self.to(x.device)
+        moved = self if like.device == x.device else self.to(x.device)
         width = max((count for step in self.steps for count in (*step.shape, *_inner(step)) if count), default=1)
         parts = [
-            reduce(lambda rows, step: step(rows), there.steps, x[part].to(like.dtype))
+            reduce(lambda rows, step: step(rows), moved.steps, x[part].to(like.dtype))
             for part in batches(len(x), rows_at_once(width))
         ]
         mapped = torch.cat(parts) if parts else x.new_empty(0, self.n_outputs or 0, dtype=like.dtype)
@@ -205,11 +205,11 @@ def affine_step(matrix: Array, offset: float | Array) -> AffineStep:
     return AffineStep(weights, torch.as_tensor(offset, dtype=torch.float64).expand(len(weights)).contiguous())
 
 
-def _scaling(centre: Any, scale: Any, n_features: int) -> AffineStep:
-    """(x - centre) / scale; None for either is without it."""
-    centre = np.zeros(n_features) if centre is None else np.asarray(centre)
+def _scaling(center: Any, scale: Any, n_features: int) -> AffineStep:
+    """(x - center) / scale; None for either is without it."""
+    center = np.zeros(n_features) if center is None else np.asarray(center)
     unit = np.ones(n_features) if scale is None else np.asarray(scale)
-    return affine_step(np.diag(1 / unit), -centre / unit)
+    return affine_step(np.diag(1 / unit), -center / unit)
 
 
 def _components(found: Any) -> AffineStep:

@@ -110,19 +110,19 @@ def _read_table(name: str, state: Any, tensors: Tensors) -> dict[str, Any]:
 
 
 def _write_running(name: str, value: RunningMeans, tensors: Tensors) -> dict[str, Any]:
-    tensors.put(f"{name}.centres", value.centres)
+    tensors.put(f"{name}.centres", value.centers)
     tensors.put(f"{name}.weights", value.weights)
     tensors.put_array(f"{name}.history", np.array(value.history, dtype=float))
     return {"n_since_placed": int(value.n_since_placed)}
 
 
 def _read_running(name: str, state: Any, tensors: Tensors) -> RunningMeans:
-    centres = tensors.tensor(f"{name}.centres", (None, None), torch.float32, torch.float64)
-    weights = tensors.tensor(f"{name}.weights", (len(centres),), torch.float64)
+    centers = tensors.tensor(f"{name}.centres", (None, None), torch.float32, torch.float64)
+    weights = tensors.tensor(f"{name}.weights", (len(centers),), torch.float64)
     if (weights < 0).any():
         raise ValueError(f"{name}.weights must be at least 0, got {weights.min():g}")
     placed = check.integer_at_least(name, mapping(name, state)["n_since_placed"], 0)
-    return RunningMeans(centres, weights, placed, tensors.array(f"{name}.history").tolist())
+    return RunningMeans(centers, weights, placed, tensors.array(f"{name}.history").tolist())
 
 
 def _write_seed(name: str, value: np.random.RandomState, tensors: Tensors) -> Any:

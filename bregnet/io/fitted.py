@@ -42,8 +42,8 @@ class Fitted:
         """The parameters that are plain values, and all attributes."""
         check_is_fitted(value, list(self.attributes))
         self._check(value)
-        there = [each for each in self._all if hasattr(value, each) and each not in self.skipped(value)]
-        fitted = {each: self._all[each].write(f"{name}.{each}", getattr(value, each), tensors) for each in there}
+        present = [each for each in self._all if hasattr(value, each) and each not in self.skipped(value)]
+        fitted = {each: self._all[each].write(f"{name}.{each}", getattr(value, each), tensors) for each in present}
         return {"parameters": write_parameters(name, value, tensors, self.parts), "fitted": fitted}
 
     def read(self, name: str, state: Any, tensors: Tensors) -> Any:

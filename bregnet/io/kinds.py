@@ -160,11 +160,11 @@ def _expect_items(estimator: Any) -> None:
     expect_features(estimator, index_=index.n_features)
     if len(index) == 0:
         raise ValueError("index_ must have items, got none")
-    labelled = hasattr(estimator, "classes_")
-    known = estimator._classes if labelled else getattr(estimator, "_targets", None)
+    labeled = hasattr(estimator, "classes_")
+    known = estimator._classes if labeled else getattr(estimator, "_targets", None)
     if known is not None and not (len(known) == count and 0 <= index.ids.min() <= index.ids.max() < count):
         raise ValueError(f"index_ must have rows of the fit, which are {count}, got others")
-    if labelled:
+    if labeled:
         classes = estimator._classes
         if not 0 <= classes.min() <= classes.max() < len(estimator.classes_):
             raise ValueError(f"classes must be numbered below {len(estimator.classes_)}, got {classes.max()}")
@@ -172,36 +172,36 @@ def _expect_items(estimator: Any) -> None:
 
 def _expect_clusters(estimator: BregmanKMeans) -> None:
     _expect_learned(estimator)
-    centres, labels = estimator.cluster_centers_, estimator.labels_
-    _expect_centres(estimator, "cluster_centers_", centres)
-    if len(labels) and not 0 <= labels.min() <= labels.max() < len(centres):
-        raise ValueError(f"labels_ must be from 0 to {len(centres) - 1}, got {labels.min()} to {labels.max()}")
+    centers, labels = estimator.cluster_centers_, estimator.labels_
+    _expect_centers(estimator, "cluster_centers_", centers)
+    if len(labels) and not 0 <= labels.min() <= labels.max() < len(centers):
+        raise ValueError(f"labels_ must be from 0 to {len(centers) - 1}, got {labels.min()} to {labels.max()}")
     running: RunningMeans | None = getattr(estimator, "_running", None)
     if running is not None:
-        _expect_centres(estimator, "_running", running.centres)
-        if len(running.centres) != len(centres) or not isinstance(estimator._seed, np.random.RandomState):
-            raise ValueError(f"_running must have {len(centres)} centers and a seed, got {len(running.centres)}")
+        _expect_centers(estimator, "_running", running.centers)
+        if len(running.centers) != len(centers) or not isinstance(estimator._seed, np.random.RandomState):
+            raise ValueError(f"_running must have {len(centers)} centers and a seed, got {len(running.centers)}")
 
 
 def _expect_components(estimator: BregmanMixture) -> None:
     _expect_learned(estimator)
     means, weights, betas = estimator.means_, estimator.weights_, estimator.concentrations_
-    _expect_centres(estimator, "means_", means)
+    _expect_centers(estimator, "means_", means)
     if not len(means) == len(weights) == len(betas):
         raise ValueError(f"weights_ and concentrations_ must be {len(means)}, got {len(weights)} and {len(betas)}")
     if not ((weights >= 0).all() and abs(weights.sum(dtype=float) - 1) <= 1e-3 and (betas > 0).all()):
         raise ValueError("weights_ must sum to 1, and concentrations_ must be positive")
 
 
-def _expect_centres(estimator: Any, name: str, centres: Any) -> None:
-    if len(centres) == 0:
+def _expect_centers(estimator: Any, name: str, centers: Any) -> None:
+    if len(centers) == 0:
         raise ValueError(f"{name} must have at least one row, got none")
-    base, given = estimator.divergence_.base, centres.shape[1]
+    base, given = estimator.divergence_.base, centers.shape[1]
     if base is estimator.divergence_:
         expect_features(estimator, **{name: given})
     elif base.n_features not in (None, given):
         raise ValueError(f"{name} must have {base.n_features} features after the feature map, got {given}")
-    estimator.divergence_.generator._check_domain(name, torch.as_tensor(centres), True)
+    estimator.divergence_.generator._check_domain(name, torch.as_tensor(centers), True)
 
 
 def _no_classes(estimator: BregmanRanker) -> tuple[str, ...]:
@@ -231,7 +231,7 @@ def _with_description(estimator: Any) -> None:
             device = check.resolve_device(estimator.device)
         except ValueError:  # of another machine
             return
-        running.centres, running.weights = running.centres.to(device), running.weights.to(device)
+        running.centers, running.weights = running.centers.to(device), running.weights.to(device)
 
 
 def _read_best(name: str, state: Any, tensors: Tensors) -> Any:
@@ -291,13 +291,13 @@ def _searchers() -> list[Fitted]:
         "index_": _index,
         "n_samples_fit_": whole(1),
     }
-    labelled: Attributes = {"classes_": _labels, "_classes": numbers(kinds="i")}
+    labeled: Attributes = {"classes_": _labels, "_classes": numbers(kinds="i")}
     searcher = partial(Fitted, expect=_expect_items, complete=_with_divergence, parts=_parts)
     return [
         searcher(BregmanNearestNeighbors, items),
-        searcher(BregmanKNeighborsClassifier, items | labelled),
+        searcher(BregmanKNeighborsClassifier, items | labeled),
         searcher(BregmanKNeighborsRegressor, items | {"_targets": fields.targets}),
-        searcher(BregmanRanker, items, optional=labelled, skipped=_no_classes),
+        searcher(BregmanRanker, items, optional=labeled, skipped=_no_classes),
     ]
 
 

@@ -56,6 +56,7 @@ def _expect_discriminants(value: LinearDiscriminantAnalysis) -> None:
 
 
 seen = whole(1)
+_spectrum = dict.fromkeys(("explained_variance_", "explained_variance_ratio_", "singular_values_"), numbers())
 TRANSFORMERS: dict[type, Field | Fitted] = dict(
     [
         _transformer(StandardScaler, ("mean_", "var_", "scale_"), n_samples_seen_=seen),
@@ -72,14 +73,9 @@ TRANSFORMERS: dict[type, Field | Fitted] = dict(
             n_components_=seen,
             n_samples_=seen,
             noise_variance_=real(),
-            **dict.fromkeys(("explained_variance_", "explained_variance_ratio_", "singular_values_"), numbers()),
+            **_spectrum,
         ),
-        _transformer(
-            TruncatedSVD,
-            (),
-            ("components_",),
-            **dict.fromkeys(("explained_variance_", "explained_variance_ratio_", "singular_values_"), numbers()),
-        ),
+        _transformer(TruncatedSVD, (), ("components_",), **_spectrum),
         _transformer(NeighborhoodComponentsAnalysis, (), ("components_",), n_iter_=whole(0)),
         _transformer(
             Nystroem,

@@ -26,7 +26,7 @@ from bregnet.learners.start import SeenRows, Start, WarmStart, open_checkpoint, 
 from bregnet.solver import checkpoints
 from bregnet.solver.admm import FINE_TOLERANCE, Options
 from bregnet.solver.partition import Merged
-from bregnet.solver.points import MemoryNeed, Points, Standardisation
+from bregnet.solver.points import MemoryNeed, Points, Standardization
 from bregnet.solver.problem import Problem
 from bregnet.solver.result import Check, Result
 from bregnet.solver.solve import solve
@@ -101,7 +101,7 @@ class SolverEstimator(BaseEstimator, ABC):
         """What a fit to so many distinct points takes at most."""
 
     def memory_needed(self, n_samples: int, n_features: int) -> MemoryNeed:
-        """What a fit to so many distinct rows would take at most, beside the rows themselves.
+        """The memory that a fit to this many distinct rows needs at most, in addition to the rows themselves.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class SolverEstimator(BaseEstimator, ABC):
     def fit_blocks(self, blocks: Iterable[tuple[Array, Array]]) -> Any:
         """Fit to rows that come in blocks and need not fit into memory; they are collected in a file.
 
-        The file lies where the system keeps its temporary files, and is gone afterwards.
+        The file is in the system's folder of temporary files, and is deleted afterwards.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class SolverEstimator(BaseEstimator, ABC):
         """Fit to the rows of all calls since the first, or since the last :meth:`fit`.
 
         A fit to more rows goes on from the one before: the state of the rows that are known is kept, and so are the
-        cells, and the units of the first call. A class of labels may appear late.
+        cells, and the units of the first call. Later calls may bring new classes.
 
         Parameters
         ----------
@@ -186,7 +186,7 @@ class SolverEstimator(BaseEstimator, ABC):
         if self._seen is not None:
             targets = np.concatenate([self._seen.targets, check.same_kind("y", targets, self._seen.targets)])
             features = np.concatenate([self._seen.features, features])
-        fresh = Standardisation.from_rows(features, targets if self._predicts else None)
+        fresh = Standardization.from_rows(features, targets if self._predicts else None)
         if self._seen is None or not self._seen.units.serves(fresh):
             self._warm, self._seen = None, SeenRows(features, targets, fresh)
         else:
@@ -216,9 +216,9 @@ class SolverEstimator(BaseEstimator, ABC):
 
     def _units(
         self, features: np.ndarray, targets: np.ndarray | None = None, weights: np.ndarray | None = None
-    ) -> Standardisation:
+    ) -> Standardization:
         """The units of a fit: those that `partial_fit` goes on with, or else those of the rows."""
-        return Standardisation.from_rows(features, targets, weights) if self._seen is None else self._seen.units
+        return Standardization.from_rows(features, targets, weights) if self._seen is None else self._seen.units
 
     def _options(self, n_rows: int) -> Options:
         """Parameters of the loop; those that all learners have are checked."""
@@ -234,8 +234,8 @@ class SolverEstimator(BaseEstimator, ABC):
             verbose=check.verbosity(self.verbose),
         )
 
-    def _penalty_level(self, units: Standardisation, device: torch.device) -> Tensor:
-        """alpha_l in the solver's coordinates: alpha acts on the original slopes where nothing is standardised."""
+    def _penalty_level(self, units: Standardization, device: torch.device) -> Tensor:
+        """alpha_l in the solver's coordinates: alpha acts on the original slopes where nothing is standardized."""
         unit = np.ones_like(units.unit) if self.standardize else units.target_scale * units.unit
         return torch.as_tensor(check.positive("alpha", self.alpha) / unit, device=device)
 
@@ -257,7 +257,7 @@ class SolverEstimator(BaseEstimator, ABC):
             return self.random_state
         return int(ranks.agreed(float(check_random_state(self.random_state).randint(2**31 - 1)))[0])
 
-    def _points(self, features: np.ndarray, units: Standardisation, merged: Merged) -> Points:
+    def _points(self, features: np.ndarray, units: Standardization, merged: Merged) -> Points:
         """The distinct points of a fit, where they belong."""
         ranks = current() if self._shares_points else ALONE
         return Points(features, units, merged, check.resolve_device(self.device), ranks)

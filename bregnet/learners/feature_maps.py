@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
 from bregnet.divergences.maps import AffineStep, GaussianStep, PointMap, Step, affine_step, fitted_map
-from bregnet.solver.points import Standardisation
+from bregnet.solver.points import Standardization
 
 KINDS = ("lda", "rbf", "rbf+lda")
 MANY_FEATURES = 100  # feature_map="auto" is LDA from here on: `python -m benchmarks.embeddings` has what it gains
@@ -120,10 +120,10 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             present = row_weights > 0
             features, row_weights = features[present], row_weights[present]
             labels = labels[present] if needs_classes else None
-        units = Standardisation.from_rows(features, weights=row_weights)
+        units = Standardization.from_rows(features, weights=row_weights)
         units.refuse_below(1e-300)
         weights = np.divide(1.0, units.unit, out=np.zeros_like(units.unit), where=units.scale > 0)
-        steps: list[Step] = [affine_step(np.diag(weights), -weights * units.centre)]
+        steps: list[Step] = [affine_step(np.diag(weights), -weights * units.center)]
         if kind.startswith("rbf"):
             landmarks = np.unique(units.points(features), axis=0)
             landmarks = landmarks[seed.permutation(len(landmarks))[:n_components]]
@@ -177,27 +177,27 @@ def _discriminant_step(points: np.ndarray, classes: np.ndarray, weights: np.ndar
     counts = np.bincount(classes, weights)
     if len(counts) < 2:
         raise ValueError("y must have at least 2 classes for LDA, got 1")
-    centre = np.average(points, axis=0, weights=weights)
+    center = np.average(points, axis=0, weights=weights)
     means = np.stack([np.bincount(classes, column) for column in (weights * points.T)], axis=1) / counts[:, None]
     inside = np.sqrt(weights)[:, None] * (points - means[classes])
-    ridge = _ridge(points - centre, classes, counts, weights)
+    ridge = _ridge(points - center, classes, counts, weights)
     eigenvalues, directions = np.linalg.eigh((inside.T @ inside + ridge * np.eye(points.shape[1])) / counts.sum())
     whitened = directions / np.sqrt(eigenvalues.clip(min=ridge / counts.sum() if ridge > 0 else 1.0))  # (d, d)
-    between = np.sqrt(counts / counts.sum())[:, None] * ((means - centre) @ whitened)
+    between = np.sqrt(counts / counts.sum())[:, None] * ((means - center) @ whitened)
     _, sizes, axes = np.linalg.svd(between, full_matrices=False)
     axes = axes[: max(1, int((sizes > 1e-9 * sizes[0]).sum()))][: len(counts) - 1]
     matrix = axes @ whitened.T
-    return affine_step(matrix, -matrix @ centre)
+    return affine_step(matrix, -matrix @ center)
 
 
-def _ridge(centred: np.ndarray, classes: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> float:
+def _ridge(centered: np.ndarray, classes: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> float:
     """The ridge of least leave-one-out error of the regression of class indicators on centered points.
 
     That regression spans the discriminant coordinates, and its errors are known without fitting again: residuals over
     one minus leverage. All classes count alike.
     """
     root = np.sqrt(weights)[:, None]
-    weighted = root * centred
+    weighted = root * centered
     squares, directions = np.linalg.eigh(weighted.T @ weighted)
     used = squares > 1e-10 * squares[-1]
     if not used.any():

@@ -31,7 +31,7 @@ from bregnet.solver.bregman import BregmanLearning
 from bregnet.solver.checkpoints import Checkpoint
 from bregnet.solver.partition import CELLS_A_CLASS, merge_duplicates
 from bregnet.solver.penalty import Penalty
-from bregnet.solver.points import MemoryNeed, Points, Standardisation, all_pairs_need
+from bregnet.solver.points import MemoryNeed, Points, Standardization, all_pairs_need
 from bregnet.solver.result import Check
 
 # n_pieces="auto" with labels. Held-out mAP (rows among rows, two splits, alpha 0.01, temperature 0.2) of 10 a class and
@@ -47,7 +47,7 @@ NOTHING = 1e-6  # slopes that differ by no more, for features of unit variance, 
 class _DivergenceFromPieces:
     """From pieces in the solver's coordinates to the function of mapped points, and the divergence of the data."""
 
-    units: Standardisation
+    units: Standardization
     strictness: np.ndarray
     companion: Generator | None
     companion_of: Callable[[str | Generator], Generator]  # from the name of a companion
@@ -70,7 +70,7 @@ class _DivergenceFromPieces:
 
 
 class PBDL(LearnedPairs, SolverEstimator):
-    r"""Piecewise Bregman Divergence Learning (paper, program 7): a divergence that fits what is similar.
+    r"""Piecewise Bregman Divergence Learning (paper, program 7): a divergence learned from what is similar.
 
     Learns a max-affine convex function f such that, for its divergence D, similar points are near each other and
     dissimilar ones at least 2 apart:
@@ -87,28 +87,28 @@ class PBDL(LearnedPairs, SolverEstimator):
         Weight of the penalty on the slopes, which switches features off (the paper's lambda, for the mean loss).
     n_pieces : int, "auto" or None, default="auto"
         Affine pieces: None gives every point its own, an integer cuts the points into that many cells. With labels
-        these lie inside the classes, and "auto" takes 20 a class, at least 100 and at most 400, but never fewer than
-        2 a class. With pairs or triplets "auto" takes 100 cells, or gives every point its own if there are fewer.
+        these lie inside the classes, and "auto" takes 20 per class, at least 100 and at most 400, but never fewer than
+        2 per class. With pairs or triplets "auto" takes 100 cells, or gives every point its own if there are fewer.
     balanced : bool, default=True
         Whether similar and dissimilar pairs weigh one half each in total; otherwise every pair weighs the same.
     temperature : float, default=0.2
         Smoothing of the learned function, in the units of D. It breaks the ties of a plain maximum, 0, and improves
-        the ranking of rows that were not learned from: 0.1 to 0.3 for ranking, more for nearest neighbours.
+        the ranking of rows that were not learned from: 0.1 to 0.3 for ranking, more for nearest neighbors.
     strictness : float, default=0.0
         Curvature added to the learned function, for features of unit variance (or as they are, without
         `standardize`): D(x, y) = 0 only for x = y.
     companion : None, "euclid", "within", "nca" or Generator, default=None
         A generator added to the learned one. "euclid" is the squared Euclidean distance of features of unit variance,
-        "within" the Mahalanobis distance of the within-class covariance, "nca" that of neighbourhood components
+        "within" the Mahalanobis distance of the within-class covariance, "nca" that of neighborhood components
         analysis (labels only); all are scaled so that dissimilar training pairs are 2 apart on average, as PBDL wants
-        them. It mends nearest-neighbour accuracy where a linear metric does well.
+        them. It mends nearest-neighbor accuracy where a linear metric does well.
     companion_weight : float, default=1.0
         Its weight.
     feature_map : "auto", None, "lda", "rbf", "rbf+lda" or transformer, default="auto"
-        A map that is fitted first; the function is then learned of mapped points, whereas the divergence takes points
-        as they are. "auto" is "lda" for labels and 100 features or more, such as embeddings, unless rows lie in a file
-        or come by `partial_fit`, and None otherwise. "rbf" are 300 features of a Gaussian kernel, with which regions of
-        classes need not be convex, "lda" are discriminant coordinates, and "rbf+lda" are those of kernel features: see
+        A map that is fitted first. The function is learned from mapped points; the divergence takes points as they are.
+        "auto" is "lda" for labels and 100 features or more, such as embeddings, unless rows lie in a file or come by
+        `partial_fit`, and None otherwise. "rbf" are 300 features of a Gaussian kernel, with which regions of classes
+        need not be convex, "lda" are discriminant coordinates, and "rbf+lda" are those of kernel features: see
         :class:`bregnet.FeatureMap`, which has the width of the kernel. A copy of any other transformer is fitted, with
         labels if there are any, and with weights of rows where its `fit` takes them; one in scikit-learn's
         ``FrozenEstimator`` is taken as it is.
@@ -117,7 +117,7 @@ class PBDL(LearnedPairs, SolverEstimator):
     tol : float, default=0.1
         Certified relative gap at which the fit stops. Retrieval settles before; for the objective itself take 0.01.
     max_iter : int, default=5000
-        Iterations after which it stops all the same, with a ``ConvergenceWarning``.
+        The largest number of iterations; a fit that has not reached `tol` by then gives a ``ConvergenceWarning``.
     warm_start : bool, default=False
         Go on from the previous fit when the rows of X are the same, for instance along alpha.
     checkpoint : path, Checkpoint or None, default=None
@@ -155,8 +155,8 @@ class PBDL(LearnedPairs, SolverEstimator):
     result_ : Result
         Status, objective, bound, gap, history and time.
     gap_ : float
-        The certified relative gap of the program, ``result_.gap``, that of the plain maximum: temperature,
-        strictness and companion come on top. With a feature map it is the program of mapped points.
+        The certified relative gap of the program, ``result_.gap``, that of the plain maximum, before temperature,
+        strictness and companion. With a feature map it is the program of mapped points.
     n_iter_ : int
     n_features_in_ : int
 
@@ -249,8 +249,8 @@ class PBDL(LearnedPairs, SolverEstimator):
             Class labels, numbers or strings.
         sample_weight : array of shape (n_samples,), default=None
             Weights of the rows in the program: a pair counts by the product of two. A row of weight 2 counts as two
-            rows, one of weight 0 not at all. So it is in companions (but "nca"), in feature maps that know weights, and
-            for `threshold_`.
+            rows, one of weight 0 not at all. The same holds in companions (except "nca"), in feature maps whose `fit`
+            takes weights, and for `threshold_`.
 
         Returns
         -------
@@ -292,7 +292,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         pairs : array of shape (n_pairs, 2), default=None
             Row numbers.
         similar : array of shape (n_pairs,), bool
-            Whether the rows of a pair are similar; 1 and -1 will do.
+            Whether the rows of a pair are similar; 1 and -1 are accepted, too.
 
         Returns
         -------
@@ -320,7 +320,7 @@ class PBDL(LearnedPairs, SolverEstimator):
     def fit_triplets(self, X: Array, triplets: Array | None = None) -> PBDL:
         """Learn from triplets: an anchor that is nearer to a positive than to a negative row.
 
-        Minimises the mean of max(0, 1 + D(positive, anchor) - D(negative, anchor)) beside the penalty.
+        Minimizes the mean of max(0, 1 + D(positive, anchor) - D(negative, anchor)) plus the penalty.
 
         Parameters
         ----------
@@ -377,7 +377,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         points = self._points(features, units, merged)
         penalty = Penalty(self._penalty_level(units, points.device))
         weight = check.at_least_zero("companion_weight", self.companion_weight)
-        companion_of = cache(lambda given: companion_for(given, features, units, supervision, seed))
+        companion_of = cache(lambda name: companion_for(name, features, units, supervision, seed))
         companion = None if self.companion is None else weight * companion_of(self.companion)
         learned = _DivergenceFromPieces(units, strictness / scale / scale, companion, companion_of, feature_map)
         self._warn_of_blind_cells(classes)
@@ -430,7 +430,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         function: MaxAffine,
         divergence: BregmanDivergence,
         feature_map: PointMap | None,
-        given: np.ndarray,
+        original: np.ndarray,
         scale: np.ndarray,
     ) -> None:
         """Set what was learned of mapped points, for points as they were given."""
@@ -441,21 +441,22 @@ class PBDL(LearnedPairs, SolverEstimator):
                 del self.feature_map_
             return
         self.feature_map_ = feature_map
-        spread = Standardisation.from_rows(given).unit if self.standardize else np.ones(given.shape[1])
+        spread = Standardization.from_rows(original).unit if self.standardize else np.ones(original.shape[1])
         if feature_map.is_affine:
             plain: Any = before_map(BregmanDivergence(function), feature_map).generator
             self.function_ = plain
             pieces = plain if isinstance(plain, MaxAffine) else plain.generators[0]
             self.feature_bounds_ = np.abs(pieces.slopes).max(0) * spread
         else:
-            self.feature_bounds_ = steepest(function, feature_map, given, spread)
+            self.feature_bounds_ = steepest(function, feature_map, original, spread)
 
 
 def _original_objective(problem: BregmanLearning, points: Points, function: MaxAffine) -> float:
     """The objective of the function as it is returned, at the points as they were given."""
     n_features = points.features.shape[1]
-    there = replace(problem.geometry, lifted=points.lifted(Standardisation(np.zeros(n_features), np.ones(n_features))))
-    device = there.lifted.device
+    as_given = Standardization(np.zeros(n_features), np.ones(n_features))
+    geometry = replace(problem.geometry, lifted=points.lifted(as_given))
+    device = geometry.lifted.device
     pieces = torch.as_tensor(np.column_stack([function.slopes, function.intercepts]), device=device)
     unit = torch.as_tensor(points.units.unit, device=device)
-    return problem.objective(there, pieces, Penalty(problem.penalty.level * unit))
+    return problem.objective(geometry, pieces, Penalty(problem.penalty.level * unit))

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy, to_torch
-from bregnet._core.validation import sample_weights
 from bregnet.distributed import Ranks, current
 from bregnet.divergences import DifferenceOfConvex, MaxAffine
 from bregnet.learners.base import Monitor, SolverEstimator
@@ -24,7 +23,7 @@ from bregnet.learners.start import Start
 from bregnet.solver.checkpoints import Checkpoint
 from bregnet.solver.partition import merge_duplicates
 from bregnet.solver.penalty import Penalty
-from bregnet.solver.points import MemoryNeed, Points, Standardisation, working_pairs_need
+from bregnet.solver.points import MemoryNeed, Points, Standardization, working_pairs_need
 from bregnet.solver.regression import LeastSquares, Regression
 from bregnet.solver.result import Check, Result
 
@@ -86,10 +85,7 @@ class FunctionRegressor(RegressorMixin, BaseEstimator):
         >>> ConvexRegressor(1e-4).fit(X, y).score(X, y) > 0.99
         True
         """
-        rows, targets, score = to_numpy(X, "X"), to_numpy(y, "y"), super().score
-        n_rows = check.length("y", targets)
-        weights = sample_weights(sample_weight, n_rows)
-        return check.finite_score(lambda: score(rows, targets, weights), n_rows)
+        return check.checked_score(super().score, X, y, sample_weight)
 
 
 class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
@@ -104,7 +100,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
     _signs: tuple[int, ...]  # of the convex functions that the fitted one is made of
     _loss: type[Regression] = LeastSquares
 
-    def _penalty_level(self, units: Standardisation, device: torch.device, n_rows: float = 0) -> Tensor:
+    def _penalty_level(self, units: Standardization, device: torch.device, n_rows: float = 0) -> Tensor:
         if self.alpha != "auto":
             self.alpha_ = check.positive("alpha", self.alpha)
             return super()._penalty_level(units, device)
@@ -171,7 +167,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         return self
 
     def _program(
-        self, features: np.ndarray, targets: np.ndarray, units: Standardisation, weights: np.ndarray | None = None
+        self, features: np.ndarray, targets: np.ndarray, units: Standardization, weights: np.ndarray | None = None
     ) -> tuple[Regression, Start]:
         """The program for rows in these units, and where the solver starts."""
         signs = check.monotone_signs(self.monotone, features.shape[1])
@@ -199,7 +195,7 @@ class _FunctionFromPieces:
     """From pieces in the solver's coordinates to the function in those of the data."""
 
     problem: Regression
-    units: Standardisation
+    units: Standardization
     temperature_unit: float
     features: np.ndarray
     weights: np.ndarray | None
@@ -216,7 +212,7 @@ class _FunctionFromPieces:
 
     def _plain(self, pieces: Tensor) -> LearnedFunction:
         used = (part.cpu().numpy() for part in self.problem.used(pieces))
-        levels = (self.units.target_centre, 0.0)
+        levels = (self.units.target_center, 0.0)
         parts = [MaxAffine(*self.units.original(part, level=at)) for part, at in zip(used, levels, strict=False)]
         return parts[0] if len(parts) == 1 else DifferenceOfConvex(*parts)
 
@@ -259,7 +255,7 @@ def smoothed(
 class ConvexRegressor(_MaxAffineRegressor):
     """Convex regression: the max-affine function of least penalised squared error (paper, program 3).
 
-    Minimises ``mean((f(x_j) - y_j)^2) + alpha * sum_l max_k |a_kl|`` over convex f with slopes a_k, and certifies
+    Minimizes ``mean((f(x_j) - y_j)^2) + alpha * sum_l max_k |a_kl|`` over convex f with slopes a_k, and certifies
     how far from the optimum the returned function can be.
 
     Parameters
@@ -274,18 +270,18 @@ class ConvexRegressor(_MaxAffineRegressor):
         Affine pieces: None gives every point its own, an integer cuts the points into that many cells by
         k-means, "auto" takes None up to 20,000 distinct points and 1000 cells beyond.
     temperature : float, default=0.0
-        Smoothing of the fitted function, in standard deviations of y (or in the units of y, without `standardize`):
-        the largest piece becomes a soft maximum of all. It comes after the fit; the certificate is that of the plain
+        Smoothing of the fitted function, in standard deviations of y (or in the units of y, without `standardize`): the
+        largest piece becomes a soft maximum of all. It is applied after the fit; the certificate is that of the plain
         function.
     clip : bool, default=False
-        Keep predictions within the range of the training targets. `function_` goes on linearly beyond the data; a
-        rare category, or a drift, can take it far away.
+        Keep predictions within the range of the training targets. `function_` is linear beyond the data, so a rare
+        category, or a drift, can make predictions extreme.
     standardize : bool, default=True
         Whether alpha refers to features and targets of unit variance. Otherwise it refers to the data as given.
     tol : float, default=0.01
         Certified relative gap at which the fit stops.
     max_iter : int, default=5000
-        Iterations after which it stops all the same, with a ``ConvergenceWarning``.
+        The largest number of iterations; a fit that has not reached `tol` by then gives a ``ConvergenceWarning``.
     warm_start : bool, default=False
         Go on from the previous fit when the rows of X are the same, for instance along alpha.
     checkpoint : path, Checkpoint or None, default=None
@@ -373,7 +369,7 @@ class ConvexRegressor(_MaxAffineRegressor):
 class DCRegressor(_MaxAffineRegressor):
     """Difference-of-convex regression (paper, program 11): fits functions that need not be convex.
 
-    Minimises ``mean((f(x_j) - g(x_j) - y_j)^2) + alpha * sum_l (max_k |a_kl| + max_k |c_kl|)`` over convex f and g
+    Minimizes ``mean((f(x_j) - g(x_j) - y_j)^2) + alpha * sum_l (max_k |a_kl| + max_k |c_kl|)`` over convex f and g
     with slopes a_k and c_k, with a certificate as :class:`ConvexRegressor`.
 
     Parameters
@@ -385,16 +381,16 @@ class DCRegressor(_MaxAffineRegressor):
         Affine pieces of each function, as in :class:`ConvexRegressor`.
     temperature : float, default=0.0
         Smoothing of the fitted function, in standard deviations of y (or in the units of y, without `standardize`):
-        both maxima become soft ones. It comes after the fit; the certificate is that of the plain function.
+        both maxima become soft ones. It is applied after the fit; the certificate is that of the plain function.
     clip : bool, default=False
-        Keep predictions within the range of the training targets. `function_` goes on linearly beyond the data; a
-        rare category, or a drift, can take it far away.
+        Keep predictions within the range of the training targets. `function_` is linear beyond the data, so a rare
+        category, or a drift, can make predictions extreme.
     standardize : bool, default=True
         Whether alpha refers to features and targets of unit variance.
     tol : float, default=0.01
         Certified relative gap at which the fit stops.
     max_iter : int, default=5000
-        Iterations after which it stops all the same, with a ``ConvergenceWarning``.
+        The largest number of iterations; a fit that has not reached `tol` by then gives a ``ConvergenceWarning``.
     warm_start : bool, default=False
         Go on from the previous fit when the rows of X are the same.
     checkpoint : path, Checkpoint or None, default=None

@@ -17,7 +17,7 @@ from bregnet.retrieval.evaluation import retrieval_scores
 
 
 class LearnedPairs(BaseEstimator):
-    """What an estimator with a `divergence_` and a `threshold_` says of pairs of rows, and how it ranks them."""
+    """Methods of estimators with a `divergence_` and a `threshold_`: distances of pairs, and a score of rankings."""
 
     divergence_: BregmanDivergence
     threshold_: float
@@ -78,7 +78,7 @@ class LearnedPairs(BaseEstimator):
     def is_similar(self, X: Array, Y: Array) -> Array:
         """Whether the rows of X and the same rows of Y are similar: at a divergence of at most `threshold_`.
 
-        A divergence is not symmetric, and so is this: ``is_similar(Y, X)`` asks about D(y, x).
+        A divergence is not symmetric, and neither is this: ``is_similar(Y, X)`` asks about D(y, x).
 
         Parameters
         ----------
@@ -148,8 +148,9 @@ class LearnedPairs(BaseEstimator):
         Returns
         -------
         score : float
-            Between 0 and 1. Queries whose class has no other row do not count. With one class every ranking is right,
-            so that is an error: cross-validation takes stratified folds, such as ``cv=StratifiedKFold(3)``.
+            Between 0 and 1. Queries whose class has no other row do not count. Rows of a single class are an error,
+            since every ranking of them is right: use stratified folds in cross-validation, such as
+            ``cv=StratifiedKFold(3)``.
 
         Examples
         --------

@@ -22,7 +22,7 @@ from bregnet.learners.calibration import similarity_threshold
 from bregnet.learners.pbdl import PBDL
 from bregnet.learners.similarity import LearnedPairs
 from bregnet.learners.supervision import Labels
-from bregnet.solver.points import Standardisation
+from bregnet.solver.points import Standardization
 
 # Settled on vehicle, vowel, digits and three made-up sets, mean accuracy by soft vote: 88.3 as it is; 87.6 with three
 # times the learning rate, 88.6 with a fourth of the batch, 88.5 with twice the quadratic, 88.1 with 50 passes of
@@ -84,16 +84,9 @@ class _Parameters:
 def soft_neighbor_loss(logits: Tensor, queries: Tensor, items: Tensor, own: Tensor | None = None) -> Tensor:
     """Mean negative log-likelihood of the classes of queries, whose neighbors are drawn by the softmax of logits.
 
+    Logits (n_queries, n_items) are minus divergences, plus anything that is the same for all items of a query.
+    `queries` and `items` are classes. `own` is the item that is the query itself and not its own neighbor, -1 for none.
     Queries without an item of their class, other than themselves, do not count.
-
-    Parameters
-    ----------
-    logits : Tensor of shape (n_queries, n_items)
-        Minus divergences, plus anything that is the same for all items of a query.
-    queries, items : Tensor of shape (n_queries,) and (n_items,)
-        Classes.
-    own : Tensor of shape (n_queries,), default=None
-        The item that is the query itself and is not its own neighbor, -1 for none.
     """
     same = queries[:, None] == items
     if own is not None:
@@ -114,10 +107,10 @@ class BregmanNCA(LearnedPairs):
     .. math:: \sum_i \log \sum_{j \ne i,\; y_j = y_i} p_{ij}, \qquad p_{ij} \propto \exp(-D(x_i, x_j)),
 
     and with it ``BregmanKNeighborsClassifier(BregmanNCA(), n_neighbors=50, weights="softmax")`` predicts class
-    probabilities. It is for accuracy and probabilities of nearest neighbors: these are ahead of those of linear metrics
-    on most data, not where a linear metric fits (iris, seeds). It is not for ranking: the mean average precision is
-    below that of the class probabilities it starts from. The program is not convex, and there is no certificate as
-    :class:`bregnet.PBDL` has it. The guide has figures.
+    probabilities. It is for accuracy and probabilities of nearest neighbors, which are better than under linear metrics
+    on most data, but not where a linear metric fits (iris, seeds). It is not for ranking: the mean average precision is
+    below that of the class probabilities it starts from. The program is not convex, and there is no certificate like
+    that of :class:`bregnet.PBDL`. The guide has figures.
 
     Parameters
     ----------
@@ -131,7 +124,7 @@ class BregmanNCA(LearnedPairs):
     learning_rate : float, default=0.01
         Of Adam.
     batch_size : int, default=128
-        Queries of a step. Their items are all other training rows, or 4096 of them drawn at random.
+        Number of queries in a step. Their items are all other training rows, or 4096 of them drawn at random.
     max_iter : int, default=200
         Passes over the training rows, at most.
     validation_fraction : float, default=0.1
@@ -231,14 +224,14 @@ class BregmanNCA(LearnedPairs):
         features, labels = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), dtype=np.float64)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         supervision = Labels(labels, balanced=True, random_state=seed)
-        units = Standardisation.from_rows(features)
+        units = Standardization.from_rows(features)
         units.refuse_below(1e-130)  # the quadratic is divided by its square
         points, device = units.points(features), check.resolve_device(self.device)
         rows = _Rows(torch.as_tensor(points, dtype=torch.float32, device=device), _on(device, supervision.classes))
-        held, train = _held_out(supervision.classes, self.validation_fraction, seed)
+        held_out, train = _held_out(supervision.classes, self.validation_fraction, seed)
 
         start = self._start(points, supervision.classes, seed, device)
-        parameters, losses = self._descend(start, rows.some(_on(device, train)), rows.some(_on(device, held)), seed)
+        parameters, losses = self._descend(start, rows.some(_on(device, train)), rows.some(_on(device, held_out)), seed)
 
         self.classes_, self.n_iter_, self.log_likelihoods_ = supervision.names, len(losses) - 1, -np.array(losses)
         self.function_, self.divergence_ = _in_units(parameters, units)
@@ -274,13 +267,13 @@ class BregmanNCA(LearnedPairs):
             None if factor is None else factor.to(device),
         )
 
-    def _descend(self, start: _Parameters, train: _Rows, held: _Rows, seed: int) -> tuple[_Parameters, list[float]]:
+    def _descend(self, start: _Parameters, train: _Rows, held_out: _Rows, seed: int) -> tuple[_Parameters, list[float]]:
         """The best parameters, and the losses of the rows held out at the start and after each pass."""
         device, n = train.classes.device, len(train.classes)
         drawing = torch.Generator().manual_seed(seed)  # on the CPU, so that all devices draw the same numbers
         some = torch.randperm(n, generator=drawing)[:MOST_ITEMS].to(device)
         items, itself = train.some(some), torch.arange(len(some), device=device)
-        judged = (held, items) if len(held.classes) else (items, items, itself)
+        judged = (held_out, items) if len(held_out.classes) else (items, items, itself)
 
         with torch.no_grad():
             starts = [start.copy(scale) for scale in SCALES]
@@ -344,8 +337,8 @@ def _held_out(classes: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarr
     """Row numbers: those held out, evenly spread over the classes, and the others."""
     order = np.lexsort((check_random_state(seed).permutation(len(classes)), classes))
     places = (np.arange(int(fraction * len(classes))) + 0.5) / fraction if fraction else np.empty(0)
-    held = order[places.astype(int)]
-    return held[:: 1 + len(held) // MOST_ITEMS], np.setdiff1d(order, held)
+    held_out = order[places.astype(int)]
+    return held_out[:: 1 + len(held_out) // MOST_ITEMS], np.setdiff1d(order, held_out)
 
 
 def _logistic_pieces(points: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -359,7 +352,7 @@ def _logistic_pieces(points: np.ndarray, classes: np.ndarray) -> tuple[np.ndarra
     return sides[:, None] * model.coef_, sides * model.intercept_
 
 
-def _in_units(parameters: _Parameters, units: Standardisation) -> tuple[MaxAffine, BregmanDivergence]:
+def _in_units(parameters: _Parameters, units: Standardization) -> tuple[MaxAffine, BregmanDivergence]:
     """The max-affine part and the divergence, in the coordinates of the data."""
     numbers: list[Any] = [each.detach().cpu().double().numpy() for each in parameters.tensors]
     slopes, intercepts = units.original(np.column_stack(numbers[:2]), level=0.0)

@@ -15,7 +15,7 @@ from bregnet.distributed import current
 from bregnet.solver import checkpoints
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.growth import grown, known_places, nearest_cells
-from bregnet.solver.points import MemoryNeed, Points, Standardisation, free_bytes, readable
+from bregnet.solver.points import MemoryNeed, Points, Standardization, free_bytes, readable
 
 
 class Start(NamedTuple):
@@ -75,7 +75,7 @@ class SeenRows(NamedTuple):
 
     features: np.ndarray
     targets: np.ndarray
-    units: Standardisation
+    units: Standardization
 
 
 def starting_geometry(
@@ -93,22 +93,22 @@ def starting_geometry(
 
     A checkpoint may have the cells. The earlier fit `warm` may be for the same points, or for some of more points.
     """
-    there, ranks = points.lifted(), points.ranks
-    if same_points and not ranks.any(warm is None or not warm.fits(there, n_pieces)):
+    lifted, ranks = points.lifted(), points.ranks
+    if same_points and not ranks.any(warm is None or not warm.fits(lifted, n_pieces)):
         assert warm is not None
         return replace(warm.geometry, weights=points.weights), warm.state
-    whole = Geometry(there, points.weights, torch.arange(len(there), device=there.device), len(there), ranks)
+    own_pieces = Geometry(lifted, points.weights, torch.arange(len(lifted), device=lifted.device), len(lifted), ranks)
     if more_points and warm is not None:
-        more = warm.grown(whole, n_pieces, classes)
+        more = warm.grown(own_pieces, n_pieces, classes)
         if more is not None:
             return more
     if n_pieces == len(points):
-        return whole, None
+        return own_pieces, None
     if cells is not None:
-        cells, n_cells = cells.to(there.device), int(ranks.largest(cells.max())) + 1
+        cells, n_cells = cells.to(lifted.device), int(ranks.largest(cells.max())) + 1
     else:
-        cells, n_cells = points.cut(there, n_pieces, classes, seed)
-    return replace(whole, cells=cells, n_pieces=n_cells), None
+        cells, n_cells = points.cut(lifted, n_pieces, classes, seed)
+    return replace(own_pieces, cells=cells, n_pieces=n_cells), None
 
 
 def open_checkpoint(
@@ -123,7 +123,7 @@ def open_checkpoint(
         return None, None
     writer = None if found is None else checkpoints.CheckpointWriter(found, ranks)
     units, merged = points.units, points.merged
-    arrays = units.centre, units.scale, merged.inverse, merged.counts, np.zeros(0) if classes is None else classes
+    arrays = units.center, units.scale, merged.inverse, merged.counts, np.zeros(0) if classes is None else classes
     about = checkpoints.digest(parameters, (torch.as_tensor(array) for array in arrays))
     number = float(int(about[:12], 16))  # fits a double
     if ranks.any(ranks.agreed(number, float(max_iter)) != (number, float(max_iter))):

@@ -23,21 +23,11 @@ from bregnet.solver.points import Points
 
 
 class Supervision(ABC):
-    """What is known about the rows of X.
+    """What is known about the rows of X."""
 
-    Attributes
-    ----------
-    known : KnownPairs
-        Pairs of rows to set the threshold by.
-    classes : ndarray of shape (n_rows,) or None
-        The class of each row, from 0, where labels were given.
-    weights : ndarray of shape (n_rows,) or None
-        How much each row counts, where that differs.
-    """
-
-    known: KnownPairs
-    classes: np.ndarray | None = None
-    weights: np.ndarray | None = None
+    known: KnownPairs  # pairs of rows to set the threshold by
+    classes: np.ndarray | None = None  # the class of each row, from 0, where labels were given
+    weights: np.ndarray | None = None  # how much each row counts, where that differs
 
     def arranged(self, merged: Merged) -> tuple[Merged, np.ndarray | None]:
         """The distinct points in the order that the loss needs, and the classes within which to cut cells, if any."""
@@ -96,9 +86,9 @@ class Labels(Supervision):
         """All pairs count."""
         histograms, sizes = class_histograms(points.merged, self.classes, self.weights)
         ends, share = np.cumsum(sizes), points.share
-        here = (np.minimum(ends, share.stop) - np.maximum(ends - sizes, share.start)).clip(0)  # of each group
-        there, sizes_here = (torch.as_tensor(part[here > 0], device=points.device) for part in (histograms, here))
-        return bregman.LabelLoss(geometry, there, sizes_here, *self._weights)
+        local = (np.minimum(ends, share.stop) - np.maximum(ends - sizes, share.start)).clip(0)  # of each group
+        classes, counts = (torch.as_tensor(part[local > 0], device=points.device) for part in (histograms, local))
+        return bregman.LabelLoss(geometry, classes, counts, *self._weights)
 
 
 class Pairs(Supervision):
@@ -162,8 +152,8 @@ class Triplets(Supervision):
 
     def loss(self, geometry: Geometry, points: Points) -> bregman.TripletLoss:
         """The given triplets count, all the same."""
-        there = torch.as_tensor(points.merged.inverse[self._rows], device=points.device)
-        return bregman.TripletLoss(geometry, there, geometry.lifted.new_full((len(there),), 1 / len(there)))
+        triplets = torch.as_tensor(points.merged.inverse[self._rows], device=points.device)
+        return bregman.TripletLoss(geometry, triplets, geometry.lifted.new_full((len(triplets),), 1 / len(triplets)))
 
 
 def rows_apart(name: str, width: int, rows: Any, numbers: Any) -> tuple[Any, Any]:

@@ -68,7 +68,7 @@ class BregmanKNN:
         reference : Tensor of shape (n_references, n_features), default=None
             Those of :meth:`train` and :meth:`add` by default.
         ref_includes_query : bool, default=False
-            Whether the first references are the queries, none of which is then its own neighbour.
+            Whether the first references are the queries, none of which is then its own neighbor.
 
         Returns
         -------

@@ -32,18 +32,18 @@ class LearnableMaxAffine(nn.Module):
     n_features : int
     n_pieces : int
     temperature : float, default=1.0
-        Smoothing tau. Without (0, the plain maximum) no gradient reaches the second argument of the divergence, nor
-        pieces that are not the largest.
+        Smoothing tau. At 0, the plain maximum, no gradient reaches the second argument of the divergence, nor pieces
+        that are not the largest.
     strictness : float, default=0.0
         Curvature eps of a quadratic ``eps / 2 |x|^2`` that is added, with one parameter for each feature. It keeps
         gradients from vanishing where a single piece is the largest far around.
     learn_temperature : bool, default=False
         Whether the temperature is a parameter, too; its logarithm is.
     random_state : int, RandomState, torch.Generator or None, default=None
-        Of the first pieces: the tangent planes of ``|x|^2 / 2`` at normal points of length about 1, whatever the number
-        of features. No piece is the largest by far at standardized points, where gradients would vanish, and
-        divergences between them start near 1. :meth:`from_points` starts at the scale of given points. None draws from
-        torch's own generator, as other modules do.
+        Seed of the initial pieces, which are the tangent planes of ``|x|^2 / 2`` at normal points of length about 1,
+        whatever the number of features. No piece is the largest by far at standardized points, where gradients would
+        vanish, and divergences between them start near 1. :meth:`from_points` starts at the scale of given points. None
+        draws from torch's own generator, as other modules do.
     dtype : torch.dtype, default=None
         torch.float32 or torch.float64; torch's default by default.
     device : str or torch.device, default=None
@@ -172,7 +172,7 @@ class LearnableMaxAffine(nn.Module):
 
         Divergences between the points are about 1 on average, the margin of most losses. A quadratic is part of them,
         so that they vanish for equal points only, at any temperature, and neither a low temperature nor a miner of the
-        hardest triplets lets everything fall into one place.
+        hardest triplets lets all points collapse into one.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class LearnableMaxAffine(nn.Module):
             Some points, such as ``network(rows)``; no gradient reaches them here.
         n_pieces : int
         temperature, learn_temperature, random_state
-            As of the class.
+            As in the constructor.
 
         Returns
         -------
@@ -259,15 +259,17 @@ class LearnableMaxAffine(nn.Module):
         error_msgs: list[str],
     ) -> None:
         """Refuse the parameters of a function with another part that is not learned."""
-        given = (state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-        super()._load_from_state_dict(*given)
+        arguments = (state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        super()._load_from_state_dict(*arguments)
         key, here = prefix + "_extra_state", described(self.others)
         if key in unexpected_keys:
             unexpected_keys.remove(key)
         if key in state_dict:
             if not agree(here, state_dict[key]):
-                there, own = named(state_dict[key]), named(here)
-                error_msgs.append(f"{prefix}others must be as in the state, {there} with its parameters, got {own}")
+                expected, found = named(state_dict[key]), named(here)
+                error_msgs.append(
+                    f"{prefix}others must be as in the state, {expected} with its parameters, got {found}"
+                )
         elif here and strict:
             missing_keys.append(key)
 
@@ -355,8 +357,8 @@ class LearnableMaxAffine(nn.Module):
     def pairwise(self, X: Tensor, Y: Tensor | None = None) -> Tensor:
         """D(x, y) for all rows of X and all rows of Y.
 
-        They come from matrix products, and those of which rounding would leave less than two digits from
-        :meth:`divergence`, which takes longer: all are at least 0, and 0 for equal rows. For matrices that do not fit
+        They are computed by matrix products, and those of which rounding would leave fewer than two digits by
+        :meth:`divergence`, which takes longer. All are at least 0, and 0 for equal rows. For matrices that do not fit
         in memory there is :meth:`bregnet.BregmanDivergence.pairwise_blocks` with :meth:`to_generator`.
 
         Parameters

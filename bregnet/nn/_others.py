@@ -34,19 +34,19 @@ def _parameters(term: Generator) -> dict[str, Tensor | float | str]:
     return found
 
 
-def agree(here: Any, there: Any) -> bool:
+def agree(first: Any, second: Any) -> bool:
     """Whether two descriptions are of the same function, up to rounding to single precision."""
-    if isinstance(here, Tensor) and isinstance(there, Tensor):
-        if here.shape != there.shape or "meta" in (here.device.type, there.device.type):
-            return here.shape == there.shape
-        return torch.allclose(here.to("cpu", torch.float64), there.to("cpu", torch.float64), rtol=1e-5)
-    if isinstance(here, dict) and isinstance(there, dict):
-        return here.keys() == there.keys() and all(agree(here[name], there[name]) for name in here)
-    if isinstance(here, list) and isinstance(there, list):
-        return len(here) == len(there) and all(map(agree, here, there))
-    if isinstance(here, float) and isinstance(there, float):
-        return bool(np.isclose(here, there, rtol=1e-5))
-    return type(here) is type(there) and bool(here == there)
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        if first.shape != second.shape or "meta" in (first.device.type, second.device.type):
+            return first.shape == second.shape
+        return torch.allclose(first.to("cpu", torch.float64), second.to("cpu", torch.float64), rtol=1e-5)
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(agree(first[name], second[name]) for name in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(agree, first, second))
+    if isinstance(first, float) and isinstance(second, float):
+        return bool(np.isclose(first, second, rtol=1e-5))
+    return type(first) is type(second) and bool(first == second)
 
 
 def named(description: Any) -> str:

@@ -37,24 +37,13 @@ def generator_of(source: Any) -> Generator:
 
 @dataclass
 class Parts:
-    """A generator taken apart.
-
-    Attributes
-    ----------
-    slopes, intercepts : Tensor
-    temperature : float
-        The weight of the max-affine part is in all three.
-    factor : Tensor or None
-        W of the quadratic part |x W|^2: (d, r), or (d,) for a diagonal; None without such a part.
-    others : Generator or None
-        All that has no parameters to learn.
-    """
+    """A generator taken apart; the weight of the max-affine part is in the first three."""
 
     slopes: Tensor
     intercepts: Tensor
     temperature: float
-    factor: Tensor | None
-    others: Generator | None
+    factor: Tensor | None  # W of the quadratic part |x W|^2: (d, r), or (d,) for a diagonal; None without such a part
+    others: Generator | None  # all that has no parameters to learn
 
     @classmethod
     def from_generator(cls, generator: Generator) -> Parts:

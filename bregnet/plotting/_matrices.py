@@ -130,36 +130,36 @@ def _image(ax: Axes, found: np.ndarray, highest: float, unit: str) -> None:
 
 def blocks(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The classes of rows in the order of their classes, where each begins, and where it ends."""
-    there, starts = np.unique(numbers, return_index=True)
-    return there, starts, np.append(starts[1:], len(numbers))
+    present, starts = np.unique(numbers, return_index=True)
+    return present, starts, np.append(starts[1:], len(numbers))
 
 
 def _borders(ax: Axes, classes: np.ndarray, numbers: np.ndarray) -> None:
     """Lines between classes, and their names."""
     from matplotlib.patches import Rectangle
 
-    there, starts, ends = blocks(numbers)
+    present, starts, ends = blocks(numbers)
     for start in starts[1:]:
         ax.axhline(start - 0.5, color="white", linewidth=1)
         ax.axvline(start - 0.5, color="white", linewidth=1)
-    names = [shown_name(name, 14) for name in classes[there]]  # longer ones would take the place of the matrix
+    names = [shown_name(name, 14) for name in classes[present]]  # longer ones would take the place of the matrix
     middles = (starts + ends - 1) / 2
-    if len(there) > 26:  # names would lie over each other
+    if len(present) > 26:  # names would lie over each other
         ax.set(xticks=[], yticks=[])
         return
-    for row in range(len(there)):  # nothing is to be seen of these; in a report they have tooltips
-        for column in range(len(there)):
+    for row in range(len(present)):  # nothing is to be seen of these; in a report they have tooltips
+        for column in range(len(present)):
             corner = (starts[column] - 0.5, starts[row] - 0.5)
             sides = ends[column] - starts[column], ends[row] - starts[row]
             ax.add_patch(Rectangle(corner, *sides, facecolor="none", edgecolor="none", gid=f"block-{row}-{column}"))
-    size, room = ("medium", 0.05) if len(there) <= 12 else ("xx-small", 0.03)
+    size, room = ("medium", 0.05) if len(present) <= 12 else ("xx-small", 0.03)
     named: list[int] = []  # the larger of classes whose names would lie over each other
     for at in np.argsort(starts - ends, kind="stable"):
         if all(abs(middles[at] - middles[other]) >= room * len(numbers) for other in named):
             named.append(int(at))
     places, names = middles[sorted(named)], [names[at] for at in sorted(named)]
     ax.set_yticks(places, names, parse_math=False, fontsize=size)
-    turn = 0 if max(map(len, names)) * len(names) <= 30 and len(names) == len(there) else 90
+    turn = 0 if max(map(len, names)) * len(names) <= 30 and len(names) == len(present) else 90
     ax.set_xticks(places, names, parse_math=False, fontsize=size, rotation=turn)
     ax.tick_params(length=0)
 
@@ -269,9 +269,9 @@ def apart(places: np.ndarray, width: float) -> np.ndarray:
     for count, (x, y) in enumerate(places[order]):
         near = moved[:count][np.abs(moved[:count, 0] - x) < size]
         steps = np.arange(2 * len(near) + 3) * (size / 2)
-        ways = y + np.stack([steps, -steps], axis=1).ravel()
-        gaps = np.hypot(near[:, :1] - x, near[:, 1:] - ways).min(0, initial=np.inf)
-        moved[count] = x, ways[np.argmax(gaps >= size)]
+        heights = y + np.stack([steps, -steps], axis=1).ravel()
+        gaps = np.hypot(near[:, :1] - x, near[:, 1:] - heights).min(0, initial=np.inf)
+        moved[count] = x, heights[np.argmax(gaps >= size)]
     found = np.empty_like(places)
     found[order] = moved
     most = np.abs(found[:, 1]).max()

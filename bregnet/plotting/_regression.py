@@ -58,14 +58,15 @@ def predictions(fitted: Any, X: Array, y: Array, ax: Axes | None = None) -> Axes
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('true', 'predicted')
     """
-    if not hasattr(fitted, "predict"):
-        raise TypeError(f"fitted must be a regressor, got {fitted!r}")
-    n_rows = len(rows_of("X", X))
-    targets = targets_of(y, n_rows)
-    found = predicted_by("fitted", fitted, X, n_rows)
+    targets, found = _true_and_predicted(fitted, X, y)
     ax = axes(ax)
     draw_predictions(targets, found, ax)
     return ax
+
+
+def _true_and_predicted(fitted: Any, X: Array, y: Array) -> tuple[np.ndarray, np.ndarray]:
+    n_rows = len(rows_of("X", X))
+    return targets_of(y, n_rows), predicted_by("fitted", fitted, X, n_rows)
 
 
 def targets_of(y: Array, n_rows: int, name: str = "y") -> np.ndarray:
@@ -78,6 +79,8 @@ def targets_of(y: Array, n_rows: int, name: str = "y") -> np.ndarray:
 
 def predicted_by(name: str, fitted: Any, X: Array, n_rows: int) -> np.ndarray:
     """A number for each row."""
+    if not hasattr(fitted, "predict"):
+        raise TypeError(f"{name} must be a regressor, got {fitted!r}")
     found = np.asarray(to_numpy(fitted.predict(X)))
     if found.shape != (n_rows,) or found.dtype.kind not in "biuf" or not np.isfinite(found).all():
         raise TypeError(f"{name} must predict a finite number for each of {n_rows} rows, got {fitted!r}")
@@ -99,9 +102,10 @@ def _dots(ax: Axes, x: np.ndarray, y: np.ndarray) -> None:
 
 
 def residuals(fitted: Any, X: Array, y: Array, ax: Axes | None = None) -> Axes:
-    """What a regressor leaves over, true minus predicted, against what it predicts.
+    """Residuals of a regressor, true minus predicted, against its predictions.
 
-    A good fit has no pattern here. A bow says that the form is wrong, a funnel that the noise grows with the target.
+    A good fit shows no pattern here. A curve means that the form of the function is wrong, a funnel that the noise
+    grows with the target.
 
     Parameters
     ----------
@@ -128,11 +132,9 @@ def residuals(fitted: Any, X: Array, y: Array, ax: Axes | None = None) -> Axes:
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('predicted', 'true - predicted')
     """
-    if not hasattr(fitted, "predict"):
-        raise TypeError(f"fitted must be a regressor, got {fitted!r}")
-    n_rows = len(rows_of("X", X))
+    targets, found = _true_and_predicted(fitted, X, y)
     ax = axes(ax)
-    draw_residuals(targets_of(y, n_rows), predicted_by("fitted", fitted, X, n_rows), ax)
+    draw_residuals(targets, found, ax)
     return ax
 
 
@@ -180,8 +182,6 @@ def partial_dependence(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['prediction', 'convex part', 'concave part']
     """
-    if not hasattr(fitted, "predict"):
-        raise TypeError(f"fitted must be a regressor, got {fitted!r}")
     rows = rows_of("X", X)
     texts = feature_names_of(fitted, names, rows.shape[1])
     if feature in texts:

@@ -77,7 +77,7 @@ def precision_recall(
     if not isinstance(divergences, Mapping) or not divergences:
         raise TypeError(f"divergences must be a dict of names and divergences, got {divergences!r}")
     if isinstance(known, tuple | list) and len(known) == 2:
-        same_columns("known[0]", known[0], "X", X)
+        same_columns("known[0]", known[0], X)
     found = {}
     for name, given in divergences.items():
         by = measure(given, f"divergences[{name!r}]")
@@ -170,21 +170,21 @@ def neighbors(
     by = measure(divergence)
     rows = rows_of("X", X, by.divergence.n_features, divergence)
     classes, numbers = classes_of("y", y, len(rows))
-    labels, asked = classes[numbers], query_rows(queries, numbers)
+    labels, chosen = classes[numbers], query_rows(queries, numbers)
     if check.integer_at_least("k", k, 1) >= len(rows):
         raise ValueError(f"k must be at most {len(rows) - 1}, the number of rows to find, got {k}")
     index = BregmanIndex(by.divergence, side=by.side, device="cpu")
     index.add(rows)
-    distances, ids = nearest_others(index, rows[asked], k, asked, progress=False)
+    distances, ids = nearest_others(index, rows[chosen], k, chosen, progress=False)
     ax = axes(ax)
-    for line, query in enumerate(asked):
+    for line, query in enumerate(chosen):
         _box(ax, 0, line, f"query\n{shown_name(labels[query], 12)}\nrow {query}", NEUTRAL, "-")
         for place, (distance, item) in enumerate(zip(distances[line], ids[line], strict=True)):
             right = labels[item] == labels[query]
             text = f"{'✓' if right else '✗'} {shown_name(labels[item], 12)}\nrow {item}\n{shown_distance(distance)}"
             _box(ax, place + 1.25, line, text, color(0 if right else 1), "-" if right else "--")
     title = "queries and their nearest rows"
-    ax.set(xlim=(-0.1, ids.shape[1] + 1.35), ylim=(len(asked) + 0.05, -0.15), title=title)
+    ax.set(xlim=(-0.1, ids.shape[1] + 1.35), ylim=(len(chosen) + 0.05, -0.15), title=title)
     ax.set_axis_off()
     return ax
 
@@ -203,9 +203,9 @@ def query_rows(queries: int | Sequence[int], classes: np.ndarray) -> np.ndarray:
         count = min(check.integer_at_least("queries", queries, 1), n_rows)
         places = (np.arange(count) + 0.5) * n_rows / count  # the middle of as many equal parts
         return np.argsort(classes, kind="stable")[places.astype(int)]
-    asked = np.asarray(queries)
-    if asked.ndim != 1 or len(asked) == 0 or asked.dtype.kind not in "iu":
+    chosen = np.asarray(queries)
+    if chosen.ndim != 1 or len(chosen) == 0 or chosen.dtype.kind not in "iu":
         raise TypeError(f"queries must be a number or row numbers of X, got {queries!r}")
-    if asked.min() < 0 or asked.max() >= n_rows:
-        raise ValueError(f"queries must be row numbers from 0 to {n_rows - 1}, got {asked.min()} to {asked.max()}")
-    return asked
+    if chosen.min() < 0 or chosen.max() >= n_rows:
+        raise ValueError(f"queries must be row numbers from 0 to {n_rows - 1}, got {chosen.min()} to {chosen.max()}")
+    return chosen

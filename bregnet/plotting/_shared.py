@@ -76,12 +76,12 @@ def real_numbers(name: str, values: Array) -> np.ndarray:
     return found
 
 
-def same_columns(name: str, values: Any, name_before: str, before: Any) -> None:
-    """Check that two data frames have columns of the same names in the same order; other arrays have none."""
-    here, there = (list(getattr(frame, "columns", ())) for frame in (values, before))
-    named = [bool(names) and all(isinstance(each, str) for each in names) for names in (here, there)]
-    if all(named) and here != there:
-        raise ValueError(f"{name} must have the columns of {name_before} in their order, {there}, got {here}")
+def same_columns(name: str, values: Any, X: Any) -> None:
+    """Check that a data frame has the columns of the data frame X in the same order; other arrays have none."""
+    found, expected = (list(getattr(frame, "columns", ())) for frame in (values, X))
+    named = [bool(names) and all(isinstance(each, str) for each in names) for names in (found, expected)]
+    if all(named) and found != expected:
+        raise ValueError(f"{name} must have the columns of X in their order, {expected}, got {found}")
 
 
 def label_array(name: str, labels: Any) -> np.ndarray:

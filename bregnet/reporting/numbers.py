@@ -75,25 +75,13 @@ def n_used(bounds: Any) -> int:
 
 @dataclass(frozen=True)
 class Retrieval:
-    """How a divergence retrieves.
+    """How a divergence retrieves."""
 
-    Attributes
-    ----------
-    curve : Curve
-        Of precision against recall.
-    right : ndarray of shape (n_rows,)
-        Whether the nearest neighbors name the class of the row.
-    distances, ids : ndarray of shape (n_rows, k)
-        Nearest neighbors of every row.
-    nmi : float
-        Normalized mutual information of classes and clusters, as many as there are classes.
-    """
-
-    curve: Curve
-    right: np.ndarray
-    distances: np.ndarray
-    ids: np.ndarray
-    nmi: float
+    curve: Curve  # of precision against recall
+    right: np.ndarray  # whether the nearest neighbors name the class of each row, (n_rows,)
+    distances: np.ndarray  # of the nearest neighbors of every row, (n_rows, k)
+    ids: np.ndarray  # of these
+    nmi: float  # normalized mutual information of the classes and as many clusters
 
     @property
     def accuracy(self) -> float:
@@ -115,9 +103,9 @@ def retrieval(by: Measure, rows: Rows, known: Rows | None) -> Retrieval:
         raise ValueError(f"X must have at least 2 rows, got {len(rows.features)}")
     neighbors = BregmanKNeighborsClassifier(by.divergence, k, side=by.side, device="cpu")
     neighbors.fit(found.features, found.targets)
-    asked = None if known is None else rows.features
-    distances, ids = map(np.asarray, neighbors.kneighbors(asked))
-    right = np.asarray(neighbors.predict(asked)) == rows.targets
+    queries = None if known is None else rows.features
+    distances, ids = map(np.asarray, neighbors.kneighbors(queries))
+    right = np.asarray(neighbors.predict(queries)) == rows.targets
     nmi = normalized_mutual_info_score(rows.targets, clusters(by.divergence, rows.features, rows.targets))
     return Retrieval(curve(by, rows.features, rows.targets, others), right, distances, ids, float(nmi))
 

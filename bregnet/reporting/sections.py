@@ -182,10 +182,10 @@ def _matrices(found: dict[str, Shown]) -> list[tuple[str, str]]:
 def _block_tips(found: Shown) -> dict[str, str]:
     """For each pair of classes, how far they are."""
     assert found.numbers is not None
-    there, starts, ends = blocks(found.numbers)
+    present, starts, ends = blocks(found.numbers)
     tips = {}
-    for row, (x, top, bottom) in enumerate(zip(there, starts, ends, strict=True)):
-        for column, (y, left, right) in enumerate(zip(there, starts, ends, strict=True)):
+    for row, (x, top, bottom) in enumerate(zip(present, starts, ends, strict=True)):
+        for column, (y, left, right) in enumerate(zip(present, starts, ends, strict=True)):
             block = found.divergences[top:bottom, left:right]
             middle = f"median {np.median(block):.3g}, largest {block.max():.3g} times the mean of all pairs"
             tips[f"block-{row}-{column}"] = f"{found.classes[x]} from {found.classes[y]}: {middle}"

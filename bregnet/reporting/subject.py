@@ -33,26 +33,13 @@ EUCLID = "Euclid"  # of features of unit variance, here as on the command line
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows with their class numbers or targets.
+    """Rows with their class numbers or targets."""
 
-    Attributes
-    ----------
-    features : ndarray of shape (n, n_features)
-    targets : ndarray of shape (n,)
-        Class numbers, or targets of a regression.
-    numbers : ndarray of shape (n,)
-        Their row numbers in the given array.
-    n_given : int
-        The number of given rows.
-    names : list of str
-        What the page calls them: as the index of a data frame does, or else by their numbers.
-    """
-
-    features: np.ndarray
-    targets: np.ndarray
-    numbers: np.ndarray
-    n_given: int
-    names: list[str]
+    features: np.ndarray  # (n, n_features)
+    targets: np.ndarray  # class numbers, or targets of a regression, (n,)
+    numbers: np.ndarray  # row numbers in the given array, (n,)
+    n_given: int  # how many rows were given
+    names: list[str]  # what the page calls them: as the index of a data frame does, or else by their numbers
 
     @classmethod
     def some(cls, features: np.ndarray, targets: np.ndarray, most: int, *, by_class: bool, index: Any = None) -> Rows:
@@ -65,35 +52,17 @@ class Rows:
 
 @dataclass(frozen=True)
 class Subject:
-    """The estimator and the data of a report.
+    """The estimator and the data of a report."""
 
-    Attributes
-    ----------
-    estimator : estimator or BregmanDivergence
-        The last step of a pipeline, the best estimator of a search.
-    name : str
-        Its class.
-    fit : estimator or None
-        The learner with a `result_`, where there is one.
-    by : Measure or None
-        The divergence, with the side that is searched; None for regressions.
-    rows, known : Rows
-        The queries, and the rows to search if they are not the queries; of a regression, those that rivals learn from.
-    class_names : list of str
-    feature_names : list of str
-    predicted : ndarray of shape (n_rows,) or None
-        What a regressor predicts for the rows.
-    """
-
-    estimator: Any
-    name: str
-    fit: Any
-    by: Measure | None
-    rows: Rows
-    known: Rows | None
+    estimator: Any  # the last step of a pipeline, the best estimator of a search
+    name: str  # of its class
+    fit: Any  # the learner with a `result_`, or None
+    by: Measure | None  # the divergence, with the side that is searched; None for regressions
+    rows: Rows  # the queries, or the rows to predict
+    known: Rows | None  # the rows to search, if not the queries; of a regression, those that rivals learn from
     class_names: list[str]
     feature_names: list[str]
-    predicted: np.ndarray | None = None
+    predicted: np.ndarray | None = None  # what a regressor predicts for the rows
 
     @property
     def result(self) -> Result | None:
@@ -123,7 +92,7 @@ def subject_of(
     """The subject of a report from its arguments, which are checked."""
     if (X_known is None) != (y_known is None):
         raise ValueError("X_known and y_known must be given together, got one of them")
-    same_columns("X_known", X_known, "X", X)
+    same_columns("X_known", X_known, X)
     if feature_names is None and hasattr(X, "columns"):
         feature_names = [str(name) for name in X.columns]
     index, index_known = getattr(X, "index", None), getattr(X_known, "index", None)

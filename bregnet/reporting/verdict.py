@@ -15,42 +15,22 @@ WAYS = {"ahead": "gains in", "behind": "loses in", "level": "is level in"}
 
 @dataclass(frozen=True)
 class Verdict:
-    """One measure of the fit and of its best rival.
-
-    Attributes
-    ----------
-    measure : str
-    own : float
-    rival : str
-        The best of the others.
-    other : float
-    way : {"ahead", "level", "behind"}
-        Level are two whose difference, query by query, is less than twice its standard error.
-    """
+    """One measure of the fit and of its best rival."""
 
     measure: str
     own: float
-    rival: str
+    rival: str  # the best of the others
     other: float
-    way: str
+    way: str  # "ahead", "behind" or "level": the difference, query by query, is below twice its standard error
 
 
 @dataclass(frozen=True)
 class Scores:
-    """One measure of the fit, which comes first, and of its rivals.
-
-    Attributes
-    ----------
-    measure : str
-    values : dict of str to float
-        The score of each.
-    losses : dict of str to ndarray of shape (n_rows,)
-        Of each row; lower is better.
-    """
+    """One measure of the fit, which comes first, and of its rivals."""
 
     measure: str
-    values: Mapping[str, float]
-    losses: Mapping[str, np.ndarray]
+    values: Mapping[str, float]  # the score of each
+    losses: Mapping[str, np.ndarray]  # of each row, (n_rows,); lower is better
 
     def against(self, rival: str) -> Verdict:
         """The verdict against one rival."""

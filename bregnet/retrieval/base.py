@@ -1,4 +1,4 @@
-"""What neighbours and rankings share as estimators: the divergence, the index, queries in and arrays out."""
+"""What neighbors and rankings share as estimators: the divergence, the index, queries in and arrays out."""
 
 from __future__ import annotations
 
@@ -146,9 +146,9 @@ class NeighborSearcher(DivergenceSearcher):
         Parameters
         ----------
         X : array of shape (n_queries, n_features), default=None
-            The queries. None takes the training rows, each of which is not its own neighbour.
+            The queries. None takes the training rows, none of which is then its own neighbor.
         n_neighbors : int, default=None
-            Neighbours of each query; that of the constructor by default.
+            Neighbors of each query; that of the constructor by default.
         return_distance : bool, default=True
             Whether to return the divergences too.
 
@@ -201,12 +201,12 @@ class NeighborSearcher(DivergenceSearcher):
         n_neighbors : int, default=None
             As in :meth:`kneighbors`.
         mode : {"connectivity", "distance"}, default="connectivity"
-            Whether the entries of neighbours are ones or divergences.
+            Whether the entries of neighbors are ones or divergences.
 
         Returns
         -------
         graph : csr_array of shape (n_queries, n_samples_fit)
-            Neighbours at divergence 0 are stored like all others.
+            Neighbors at divergence 0 are stored like all others.
 
         Examples
         --------
@@ -222,7 +222,7 @@ class NeighborSearcher(DivergenceSearcher):
         return self._graph(divergences.ravel(), ids.ravel(), np.full(len(ids), ids.shape[1]), mode)
 
     def _graph(self, divergences: np.ndarray, ids: np.ndarray, counts: np.ndarray, mode: str) -> csr_array:
-        """Neighbours of all queries, one query after the other, as a sparse matrix."""
+        """Neighbors of all queries, one query after the other, as a sparse matrix."""
         starts = np.append(0, np.cumsum(counts))
         entries = divergences if mode == "distance" else np.ones(len(ids))
         return csr_array((entries, ids, starts), shape=(len(counts), self.n_samples_fit_))
@@ -245,7 +245,7 @@ class RadiusSearcher(NeighborSearcher):
         Parameters
         ----------
         X : array of shape (n_queries, n_features), default=None
-            The queries. None takes the training rows, each of which is not its own neighbour.
+            The queries. None takes the training rows, none of which is then its own neighbor.
         radius : float, default=None
             The largest divergence, included (up to rounding); that of the constructor by default.
         return_distance : bool, default=True
@@ -254,7 +254,7 @@ class RadiusSearcher(NeighborSearcher):
         Returns
         -------
         divergences : ndarray of shape (n_queries,) of ndarray
-            For each query, those of its neighbours, nearest first; only if `return_distance`.
+            For each query, those of its neighbors, nearest first; only if `return_distance`.
         ids : ndarray of shape (n_queries,) of ndarray
             Their row numbers. Lists of tensors where X is a torch tensor, as the divergences.
 
@@ -289,12 +289,12 @@ class RadiusSearcher(NeighborSearcher):
         radius : float, default=None
             As in :meth:`radius_neighbors`.
         mode : {"connectivity", "distance"}, default="connectivity"
-            Whether the entries of neighbours are ones or divergences.
+            Whether the entries of neighbors are ones or divergences.
 
         Returns
         -------
         graph : csr_array of shape (n_queries, n_samples_fit)
-            Neighbours at divergence 0 are stored like all others.
+            Neighbors at divergence 0 are stored like all others.
 
         Examples
         --------
@@ -313,7 +313,7 @@ class RadiusSearcher(NeighborSearcher):
 
 
 class WeightedNeighbors(NeighborSearcher):
-    """Neighbours that count by weights, in a vote or a mean."""
+    """Neighbors that count by weights, in a vote or a mean."""
 
     def __init__(
         self,
@@ -342,7 +342,7 @@ class WeightedNeighbors(NeighborSearcher):
             raise ValueError(f"weights must be {', '.join(map(repr, WEIGHTS))} or a callable, got {self.weights!r}")
 
     def _weighted_neighbours(self, X: Array | None) -> tuple[np.ndarray, np.ndarray]:
-        """Weights and row numbers of the neighbours (n_queries, n_neighbors); no query has zero weights only."""
+        """Weights and row numbers of the neighbors (n_queries, n_neighbors); no query has zero weights only."""
         divergences, ids = (to_numpy(part) for part in self.kneighbors(X))
         self._check_weights()  # they may have been set after the fit
         if isinstance(self.weights, str):
@@ -367,7 +367,7 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
 
 
 def _inverse(divergences: np.ndarray) -> np.ndarray:
-    """Multiples of 1 / D, such that the nearest neighbour has weight 1: nothing overflows, however small D is."""
+    """Multiples of 1 / D, such that the nearest neighbor has weight 1: nothing overflows, however small D is."""
     nearest = np.broadcast_to(divergences.min(1, keepdims=True), divergences.shape)
     at_zero = (divergences == 0).astype(np.float64)
     return np.divide(nearest, divergences, out=at_zero, where=nearest > 0)

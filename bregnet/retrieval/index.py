@@ -270,7 +270,7 @@ class BregmanIndex:
         ----------
         Q : array of shape (n_queries, n_features)
         k : int, default=10
-            At most the number of items; more are an error, not filled up with ids that no item has.
+            At most the number of items; a larger `k` is an error.
         progress : bool, default=None
             Whether to show a progress bar; by default on a terminal, after two seconds.
         dtype : {"float64", "float32"}, default="float64"

@@ -84,8 +84,8 @@ class InnerProductForm:
     and of queries are mapped to the same covariance, and all have length 1, so the largest inner product is the largest
     cosine and the least Euclidean distance, and the square of that distance is 2 minus twice the inner product.
 
-    It helps much, but measure it on your items. Share of the ten nearest that faiss's HNSW found (32 links), with 64
-    and with 256 candidates:
+    It helps a lot, but measure it on your own items. Share of the ten nearest that faiss's HNSW found (32 links), with
+    64 and with 256 candidates:
 
     =============================================  ==========================  =============================
     items                                          plain, inner product        symmetric, Euclidean distance

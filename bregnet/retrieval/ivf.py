@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bregnet._core.chunks import CACHE, MEMORY, blocks, rows_at_once
 from bregnet._core.state import Tensors
-from bregnet.clustering.centred_points import CentredPoints
-from bregnet.clustering.centres import lloyd, nearest_centres
+from bregnet.clustering.centered_points import CenteredPoints
+from bregnet.clustering.centers import lloyd, nearest_centers
 from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.items import Found, Gallery
 from bregnet.retrieval.lift import Queries
@@ -62,7 +62,7 @@ class CellEngine(Engine):
         training = gallery.points[:: max(1, len(gallery) // (50 * n_cells))].double()
         seed = check_random_state(settings.random_state)
         clusters = lloyd(gallery.divergence, training, n_cells, seed=seed, max_iter=10)
-        return cls(Vectors.from_gallery(gallery), clusters.centres)
+        return cls(Vectors.from_gallery(gallery), clusters.centers)
 
     def state(self, name: str, tensors: Tensors, folder: Path | None) -> dict[str, Any]:
         """Vectors, centers and the list of each item; in a folder also the lists, which can be memory-mapped."""
@@ -167,7 +167,7 @@ class CellEngine(Engine):
         if not len(points):
             return torch.empty(0, dtype=torch.int64)
         generator = self.gallery.divergence.generator
-        seen = CentredPoints(generator, self.centres)
+        seen = CenteredPoints(generator, self.centres)
         slopes, below = seen.tangents(self.centres)
         planes_will_do = generator._width(points.shape[1]) > points.shape[1] and _differ(slopes)
         width, budget = (self.n_cells, CACHE) if planes_will_do else (points.shape[1], MEMORY)  # of planes, or points
@@ -178,7 +178,7 @@ class CellEngine(Engine):
                 heights = torch.addmm(-below, part - seen.origin, slopes.T)
                 np.argmax(heights.numpy(), axis=1, out=cells[rows].numpy())
             else:
-                cells[rows], _ = nearest_centres(self.gallery.divergence, part, self.centres)
+                cells[rows], _ = nearest_centers(self.gallery.divergence, part, self.centres)
         return cells
 
 

@@ -1,8 +1,7 @@
-"""Nearest neighbours under a Bregman divergence as scikit-learn estimators."""
+"""Nearest neighbors under a Bregman divergence as scikit-learn estimators."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
-from bregnet._core.validation import sample_weights
 from bregnet.retrieval.base import PRECISIONS, RadiusSearcher, WeightedNeighbors
 
 
@@ -35,9 +33,10 @@ class BregmanNearestNeighbors(RadiusSearcher):
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
         A divergence, its generator, its name as in :func:`bregnet.divergence`, or a learner such as
-        :class:`bregnet.PBDL` or a grid search over one. A fitted learner is used as it is; of any other `fit` fits a
-        clone to X and y. ``clone``, and so ``GridSearchCV``, makes a fitted learner an unfitted one, which each fold
-        fits to its own rows; in a ``sklearn.frozen.FrozenEstimator`` it stays fitted. None is squared Euclidean.
+        :class:`bregnet.PBDL` or a grid search over one. A fitted learner is used as it is; of an unfitted one, `fit`
+        fits a clone to X and y. ``clone``, and therefore ``GridSearchCV``, turns a fitted learner into an unfitted one,
+        which is then fitted in each fold; in a ``sklearn.frozen.FrozenEstimator`` it stays fitted. None is squared
+        Euclidean.
     n_neighbors : int, default=5
     radius : float, default=1.0
         The largest divergence in :meth:`radius_neighbors`.
@@ -127,7 +126,7 @@ class BregmanNearestNeighbors(RadiusSearcher):
 
 
 class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
-    """Classification by a vote of the nearest neighbours under a Bregman divergence.
+    """Classification by a vote of the nearest neighbors under a Bregman divergence.
 
     Parameters
     ----------
@@ -137,10 +136,10 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
         None is the number that the learner has chosen, as :class:`bregnet.PBDLCV` does for ``scoring="accuracy"``, and
         5 otherwise.
     weights : {"uniform", "distance", "softmax"} or callable, default="uniform"
-        Whether neighbours vote alike; by 1 / D, those at D = 0 alone if there are any; by exp(-D), for divergences
-        such as those of :class:`bregnet.BregmanNCA`, with `n_neighbors` of 50 or more; or by a function from the
-        divergences (n_queries, n_neighbors), an ndarray, to weights of at least 0. For weights exp(-D / T) with
-        another T than 1, pass ``1 / T * generator`` as the divergence.
+        Whether neighbors vote alike; by 1 / D, those at D = 0 alone if there are any; by exp(-D), for divergences such
+        as those of :class:`bregnet.BregmanNCA`, with `n_neighbors` of 50 or more; or by a function from the divergences
+        (n_queries, n_neighbors), an ndarray, to weights of at least 0. For weights exp(-D / T) with another T than 1,
+        pass ``1 / T * generator`` as the divergence.
     side : {"right", "left"}, default="right"
     kind : {"flat", "ivf"}, default="flat"
     n_cells : int, default=None
@@ -274,17 +273,17 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
         >>> model.score([[0.4], [2.4]], ["a", "a"])
         0.5
         """
-        return _scored(super().score, X, y, sample_weight)
+        return check.checked_score(super().score, X, y, sample_weight)
 
 
 class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
-    """Regression by the mean of the nearest neighbours under a Bregman divergence.
+    """Regression by the mean of the nearest neighbors under a Bregman divergence.
 
     Parameters
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
-        As in :class:`BregmanNearestNeighbors`. A learner is fitted to the targets, so one of class labels, such as
-        :class:`bregnet.PBDL`, can learn from targets that are classes only; for others, fit the learner first.
+        As in :class:`BregmanNearestNeighbors`. A learner is fitted to the targets, so a learner of class labels, such
+        as :class:`bregnet.PBDL`, needs targets that are classes; for other targets, fit the learner first.
     n_neighbors : int, default=None
         None is 5.
     weights : {"uniform", "distance", "softmax"} or callable, default="uniform"
@@ -350,7 +349,7 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         return self
 
     def predict(self, X: Array | None) -> Array:
-        """The weighted mean of the neighbours' targets for each row of X.
+        """The weighted mean of the neighbors' targets for each row of X.
 
         Parameters
         ----------
@@ -395,15 +394,7 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         >>> model.score([[0.1], [0.8]], [0.0, 4.0])
         1.0
         """
-        return _scored(super().score, X, y, sample_weight)
-
-
-def _scored(score: Callable[..., float], X: Any, y: Array, sample_weight: Any) -> float:
-    """A score of scikit-learn's mixins, of arguments that were checked."""
-    rows, targets = to_numpy(X, "X"), to_numpy(y, "y")
-    n_rows = check.length("y", targets)
-    weights = sample_weights(sample_weight, n_rows)
-    return check.finite_score(lambda: score(rows, targets, weights), n_rows)
+        return check.checked_score(super().score, X, y, sample_weight)
 
 
 def _like(values: np.ndarray, X: Array | None) -> Array:

@@ -129,7 +129,7 @@ class BregmanRanker(DivergenceSearcher):
 
         It is :func:`bregnet.metrics.mean_average_precision` of the divergences of :meth:`rank`, exact for
         ``kind="ivf"`` too: the expected value when items at the same divergence come in random order. Every item
-        counts, so one that equals a query helps or harms as any other.
+        counts, also one that equals the query.
 
         Parameters
         ----------

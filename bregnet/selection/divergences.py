@@ -128,9 +128,9 @@ class PBDLCV(LearnedPairs, SearchCV):
 
     Fits are made in every fold, for every feature map first, and for every alpha with the best map. Temperature,
     companion and, for accuracy, the number of neighbors are chosen without other fits. By default held-out rows are
-    ranked among held-out rows: among the rows of the fit a divergence remembers labels, and what remembers them best
-    would be chosen. A cell of the grid is judged by the mean over itself and its neighbors in alpha and in the number
-    of neighbors.
+    ranked among held-out rows: among the rows of the fit a divergence remembers labels, and the parameters that
+    remember them best would be chosen. A cell of the grid is judged by the mean over itself and its neighbors in alpha
+    and in the number of neighbors.
 
     Parameters
     ----------
@@ -160,8 +160,8 @@ class PBDLCV(LearnedPairs, SearchCV):
     companion : "auto", None, "euclid", "within", "nca" or Generator, default="auto"
         "auto" chooses between none, "euclid" and "within"; otherwise as in :class:`PBDL`.
     companion_weight : float or sequence of float, default=(0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
-        The weight of the companion, or weights to choose from. With a large one the order is the companion's, so that
-        accuracy need not be below that of Euclid.
+        The weight of the companion, or weights to choose from. With a large weight the companion alone determines the
+        order, so accuracy need not be below that of Euclid.
     feature_map : "auto", None, "lda", "rbf", "rbf+lda", transformer or list of these, default="auto"
         As in :class:`PBDL`; it is fitted to the training rows of each fold. Of several the best is taken, by fits with
         the middle alpha: they are not tried with all alphas. "auto" chooses between None (below 100 features), "lda",

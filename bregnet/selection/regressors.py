@@ -72,7 +72,7 @@ class _RegressorCV(FunctionRegressor, SearchCV):
         n_rows, n_features = X.shape
         check.boolean("ensemble", self.ensemble)
         n_members = check.integer_at_least("n_estimators", self.n_estimators, 1)
-        n_columns = check.number_of_features("max_features", self.max_features, n_features)
+        n_columns = check.max_features(self.max_features, n_features)
         own_pieces = not isinstance(estimator.n_pieces, Integral) and estimator._piece_count(n_rows) == n_rows
         if n_columns == n_features and (n_members == 1 or own_pieces):
             return (Member(),)  # with a piece per point and all features, several would be the same
@@ -103,7 +103,7 @@ class ConvexRegressorCV(_RegressorCV):
     """Convex regression with alpha, and a temperature, chosen by cross-validation.
 
     A coarse grid of alphas, then rounds around the best (paper, section 5.2). With `early_stopping` also the number of
-    iterations is chosen: fits from rest that end early predict better on noisy data, and cost less.
+    iterations is chosen: fits that start from zero and end early predict better on noisy data, and cost less.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class ConvexRegressorCV(_RegressorCV):
         while parameters are chosen, and together afterwards.
     max_features : float or int, default=1.0
         Share (rounded to a whole number of features), or number, of the features that each fit sees, drawn at random.
-        Fits to fewer features are worse alone, and may be better on average where many features say a little each.
+        Fits to fewer features are worse alone, but their mean may be better where each of many features says a little.
     n_jobs : int, default=None
         Fits at the same time, by joblib and so on any of its backends; their threads share the cores.
     monotone : array-like of shape (n_features,) or int, default=None

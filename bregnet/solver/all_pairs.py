@@ -25,26 +25,13 @@ SLOPE_WEIGHT = 0.05  # kappa / n: weight of the copy of the slopes beside the sl
 
 @dataclass
 class State:
-    """All that ADMM on all pairs carries from one iteration to the next.
+    """All that ADMM on all pairs carries from one iteration to the next."""
 
-    Attributes
-    ----------
-    slacks : Tensor of shape (K, n)
-        w.
-    slopes : Tensor of shape (K, d)
-        v.
-    pieces : Tensor of shape (K, d + 1)
-        u of the last iteration; later ones do not depend on it.
-    rho : float
-    copies : Tensor or None
-        Of slacks that a loss couples.
-    """
-
-    slacks: Tensor
-    slopes: Tensor
-    pieces: Tensor
+    slacks: Tensor  # w, (K, n)
+    slopes: Tensor  # v, (K, d)
+    pieces: Tensor  # u of the last iteration, (K, d + 1); later ones do not depend on it
     rho: float
-    copies: Tensor | None = None
+    copies: Tensor | None = None  # of slacks that a loss couples
 
     @classmethod
     def zeros(cls, problem: BregmanLearning, kernel: Kernel, rho: float) -> State:

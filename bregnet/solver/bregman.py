@@ -37,8 +37,8 @@ class Tangents:
     def pairs(self, tangents: Tensor, points: Tensor) -> Tensor:
         """D(x_j, x_i) for lists of tangent points i and points j."""
         lifted = self._geometry.lifted[points]
-        there = torch.linalg.vecdot(self.pieces[self.active[tangents]], lifted)
-        return (self.values[points] - there).clamp_min_(0)
+        tangent_values = torch.linalg.vecdot(self.pieces[self.active[tangents]], lifted)
+        return (self.values[points] - tangent_values).clamp_min_(0)
 
     def has_ties(self) -> bool:
         """Whether some point's largest pieces are so near each other that rounding decides between them."""

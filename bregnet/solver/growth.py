@@ -13,7 +13,7 @@ from bregnet.distributed import ALONE
 from bregnet.solver.all_pairs import State
 from bregnet.solver.geometry import Geometry
 from bregnet.solver.pairs import pair_operator, starting_keys
-from bregnet.solver.partition import nearest_centre, row_keys
+from bregnet.solver.partition import nearest_center, row_keys
 from bregnet.solver.working_pairs import PairState
 
 
@@ -27,9 +27,9 @@ def known_places(before: Tensor, now: Tensor) -> Tensor:
 
 
 def nearest_cells(geometry: Geometry, points: Tensor, among: Tensor | None = None) -> Tensor:
-    """The cell with the nearest centre for every point, or which of those `among` which to choose."""
-    centres = geometry.centres if among is None else geometry.centres[among]
-    return torch.as_tensor(nearest_centre(points.cpu().numpy(), centres.cpu().numpy()), device=points.device)
+    """The cell with the nearest center for every point, or which of those `among` which to choose."""
+    centers = geometry.centres if among is None else geometry.centres[among]
+    return torch.as_tensor(nearest_center(points.cpu().numpy(), centers.cpu().numpy()), device=points.device)
 
 
 def grown(state: Any, before: Geometry, geometry: Geometry, place: Tensor, old_cells: Tensor) -> Any:
@@ -82,7 +82,7 @@ def _grown_pairs(state: PairState, before: Geometry, geometry: Geometry, place: 
     pieces = state.pieces[:, pieces_from].clone()
     if own_piece:  # the old piece, from its own point to the new one
         apart = (geometry.points - before.points[pieces_from]).to(pieces.dtype)
-    else:  # the centre has moved
+    else:  # the center has moved
         apart = (geometry.centres - before.centres).to(pieces.dtype)
     pieces[..., 0] += torch.linalg.vecdot(pieces[..., 1:], apart)
     keys = torch.unique(torch.cat([old_keys, starting_keys(geometry)]))

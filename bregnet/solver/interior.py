@@ -23,23 +23,13 @@ STEP_BACK = 0.98  # how much of the way to the boundary is gone
 
 @dataclass
 class _Barrier:
-    """Slacks and multipliers of all inequalities.
+    """Slacks and multipliers of all inequalities."""
 
-    Attributes
-    ----------
-    pairs : Tensor of shape (K, n)
-        s >= 0.
-    upper, lower : Tensor of shape (K, d)
-        Both ends of |a_kl| <= L_l.
-    short, over : Tensor of shape (H,)
-        z >= 0 and z + e - margin >= 0: what a hinge is short of its margin.
-    """
-
-    pairs: Tensor
-    upper: Tensor
-    lower: Tensor
-    short: Tensor
-    over: Tensor
+    pairs: Tensor  # s >= 0, (K, n)
+    upper: Tensor  # a_kl <= L_l, (K, d)
+    lower: Tensor  # -L_l <= a_kl, (K, d)
+    short: Tensor  # z >= 0: what a hinge is short of its margin, (H,)
+    over: Tensor  # z + e - margin >= 0, (H,)
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter((self.pairs, self.upper, self.lower, self.short, self.over))
@@ -70,7 +60,7 @@ class InteriorPoint:
         self._count = int((~own).sum()) + 2 * pieces[:, :-1].numel() + 2 * len(self._push)
         total = 20.0 * problem.primal(pieces[None])[0]  # of slacks times multipliers at the start
         mean = lifted.new_tensor(total / self._count)
-        self.levels = self._centred_levels(mean)
+        self.levels = self._centered_levels(mean)
         self._start_slacks(mean)
         self.multipliers = _Barrier(*(mean / s for s in self.slacks))
         self.multipliers.pairs[own] = 0
@@ -91,7 +81,7 @@ class InteriorPoint:
         self.slacks.short = short.clamp_min(0) + room
         self.slacks.over = self.slacks.short - short + room
 
-    def _centred_levels(self, mean: Tensor) -> Tensor:
+    def _centered_levels(self, mean: Tensor) -> Tensor:
         """Levels L whose multipliers, mean / slack, add up to alpha: found by halving an interval."""
         slopes, alpha = self.pieces[:, :-1], self.problem.penalty.level
         largest = slopes.abs().amax(0)
@@ -151,10 +141,10 @@ class InteriorPoint:
             step_pieces, step_levels = system.solve(-pieces, -(self.problem.penalty.level + levels))
             moved = self._slacks(step_pieces, step_levels).map(missing, torch.sub)
             moved.pairs[self._own] = 0
-            raised = self._hinged(moved.pairs) - missing.over
-            wanting = goal.short + goal.over - self._push - weights.over * raised
+            gain = self._hinged(moved.pairs) - missing.over
+            wanting = goal.short + goal.over - self._push - weights.over * gain
             moved.short = wanting / (weights.short + weights.over)
-            moved.over = moved.short + raised
+            moved.over = moved.short + gain
             change = _Barrier(*(g - m - w * d for g, m, w, d in zip(goal, mult, weights, moved, strict=True)))
             return step_pieces, step_levels, moved, change
 
@@ -165,8 +155,8 @@ class InteriorPoint:
             ((s + length * ds) * (m + length * dm)).sum()
             for s, ds, m, dm in zip(slack, moved, mult, change, strict=True)
         )
-        centre = (after / total) ** 3 * total / self._count
-        aim = moved.map(change, lambda ds, dm: centre - ds * dm)
+        center = (after / total) ** 3 * total / self._count
+        aim = moved.map(change, lambda ds, dm: center - ds * dm)
         pieces, levels, moved, change = direction(aim)
         length = STEP_BACK * _longest(slack, moved, mult, change)
         self.pieces = self.pieces + length * pieces
@@ -268,16 +258,16 @@ class _CellSystem:
     def _hinge_blocks(method: InteriorPoint, stiff: Tensor) -> Tensor:
         """What hinges add to the equations, (K, K, d + 1, d + 1): each acts on three pieces."""
         geometry, hinges = method.geometry, method.hinges
-        assert hinges.lowered is not None
+        assert hinges.near is not None
         n, size = geometry.n_points, geometry.lifted.shape[1]
         blocks = geometry.lifted.new_zeros((geometry.n_pieces, geometry.n_pieces, size, size))
         for rows in chunks.blocks(len(stiff), size**2):
-            part, raised, lowered = stiff[rows], hinges.raised[rows], hinges.lowered[rows]
-            far, near = geometry.lifted[raised % n], geometry.lifted[lowered % n]
+            part, far, near = stiff[rows], hinges.far[rows], hinges.near[rows]
+            far_point, near_point = geometry.lifted[far % n], geometry.lifted[near % n]
             acts = (
-                (geometry.cells[raised % n], far),
-                (geometry.cells[lowered % n], -near),
-                (raised // n, near - far),
+                (geometry.cells[far % n], far_point),
+                (geometry.cells[near % n], -near_point),
+                (far // n, near_point - far_point),
             )
             for (row, left), (column, right) in product(acts, acts):
                 outer = (part[:, None] * left)[:, :, None] * right[:, None, :]
@@ -312,7 +302,7 @@ def _eliminates(problem: BregmanLearning) -> bool:
 
 def _system(method: InteriorPoint, weights: _Barrier, stiff: Tensor) -> _OwnPieceSystem | _CellSystem:
     """The Newton equations, with the stiffness (H,) of hinges."""
-    if method.hinges.lowered is not None:
+    if method.hinges.near is not None:
         return _CellSystem(method, weights, stiff)
     weights = replace(weights, pairs=weights.pairs + method.hinges.spread(stiff, weights.pairs))
     return (_OwnPieceSystem if _eliminates(method.problem) else _CellSystem)(method, weights)

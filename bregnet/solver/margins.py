@@ -20,33 +20,23 @@ def slack_prox(state: Tensor, pull: Tensor | float, push: Tensor | float) -> Ten
 
 @dataclass(frozen=True)
 class Hinges:
-    """sum_h weight_h max(0, margin - e_h), where e_h is a slack or the difference of two.
+    """sum_h weight_h max(0, margin - e_h), where e_h is a slack or the difference of two."""
 
-    Parameters
-    ----------
-    weights : Tensor of shape (H,)
-    raised : Tensor of shape (H,), int64
-        Number of the slack, counted row by row through the (K, n) of them, that should be large.
-    lowered : Tensor of shape (H,), int64, or None
-        Number of the slack that is taken off.
-    margin : float
-    """
-
-    weights: Tensor
-    raised: Tensor
-    lowered: Tensor | None
+    weights: Tensor  # (H,)
+    far: Tensor  # number of the slack that should be large, counted row by row through the (K, n) of them, (H,)
+    near: Tensor | None  # number of the slack that is subtracted, (H,)
     margin: float
 
     def values(self, slacks: Tensor) -> Tensor:
         """e_h for slacks (K, n)."""
         flat = slacks.reshape(-1)
-        return flat[self.raised] if self.lowered is None else flat[self.raised] - flat[self.lowered]
+        return flat[self.far] if self.near is None else flat[self.far] - flat[self.near]
 
     def spread(self, values: Tensor, slacks: Tensor) -> Tensor:
         """The adjoint: values (H,) added up at the slacks, (K, n)."""
-        flat = torch.zeros_like(slacks).reshape(-1).index_add_(0, self.raised, values)
-        if self.lowered is not None:
-            flat.index_add_(0, self.lowered, -values)
+        flat = torch.zeros_like(slacks).reshape(-1).index_add_(0, self.far, values)
+        if self.near is not None:
+            flat.index_add_(0, self.near, -values)
         return flat.reshape(slacks.shape)
 
 

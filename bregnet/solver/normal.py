@@ -137,11 +137,11 @@ class _LowRankFactor:
 
     def _inside(self, values: Tensor) -> Tensor:
         """C_m times the values (n, ...) of the points of each cell m."""
-        given = _with_zero(values)
-        out = torch.empty_like(given)
+        padded = _with_zero(values)
+        out = torch.empty_like(padded)
         for numbers, inverse in self._blocks:
-            there = given[numbers]
-            out[numbers] = inverse @ there if there.ndim == 3 else (inverse * there[:, None, :]).sum(2)
+            inside = padded[numbers]
+            out[numbers] = inverse @ inside if inside.ndim == 3 else (inverse * inside[:, None, :]).sum(2)
         return out[:-1]
 
     def solve(self, right_hand_side: Tensor) -> Tensor:

@@ -33,15 +33,15 @@ def row_blocks(X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         yield part, np.asarray(X[part], dtype=np.float64)
 
 
-def merge_duplicates(X: np.ndarray, standardised: Callable[[np.ndarray], np.ndarray] = lambda rows: rows) -> Merged:
+def merge_duplicates(X: np.ndarray, standardized: Callable[[np.ndarray], np.ndarray] = lambda rows: rows) -> Merged:
     """Distinct rows of X with their counts: duplicates would leave the program without an interior.
 
     Few rows come out sorted, many in the order in which they first appear.
     """
     if len(X) > FEW_POINTS:
-        keys = np.concatenate([row_keys(standardised(rows)) for _, rows in row_blocks(X)])
+        keys = np.concatenate([row_keys(standardized(rows)) for _, rows in row_blocks(X)])
         return _merged_by_keys(keys)
-    rows = standardised(np.asarray(X, dtype=np.float64))
+    rows = standardized(np.asarray(X, dtype=np.float64))
     _, first, inverse, counts = np.unique(rows, axis=0, return_index=True, return_inverse=True, return_counts=True)
     return Merged(first, inverse.reshape(-1), counts)
 
@@ -72,7 +72,7 @@ def row_keys(rows: np.ndarray) -> np.ndarray:
 
 
 def _mixed(key: np.ndarray) -> np.ndarray:
-    """A permutation of 64-bit numbers in which every bit depends on every other (the finaliser of SplitMix64)."""
+    """A permutation of 64-bit numbers in which every bit depends on every other (the finalizer of SplitMix64)."""
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return key ^ (key >> np.uint64(31))
@@ -112,29 +112,17 @@ def class_cells(
     return cells
 
 
-def sampled_centres(
+def sampled_centers(
     points_at: Callable[[np.ndarray], np.ndarray],
     classes: np.ndarray | None,
     n_cells: int,
     weights: np.ndarray,
     random_state: int | np.random.RandomState | None,
 ) -> list[np.ndarray]:
-    """Centres of cells, by mini-batch k-means on a sample of very many points.
+    """Centers of cells, by mini-batch k-means on a sample of very many points.
 
-    Parameters
-    ----------
-    points_at : callable
-        From numbers of points to the points.
-    classes : ndarray of shape (n,) or None
-        The class of each point.
-    n_cells : int
-    weights : ndarray of shape (n,)
-    random_state : int, RandomState or None
-
-    Returns
-    -------
-    centres : list of ndarray
-        Those of each class, or one array where there are no classes, or too many to be cut one by one.
+    `points_at` goes from numbers of points to the points, and `classes` and `weights` are those of all. A list of the
+    centers of each class, or of one array where there are no classes, or too many to be cut one by one.
     """
     seed = check_random_state(random_state)
     sizes = np.array([len(weights)]) if classes is None else np.bincount(classes)
@@ -150,12 +138,12 @@ def sampled_centres(
     return found
 
 
-def nearest_centre(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """The number of the nearest centre for every point, some points at a time."""
-    halves = np.square(centres).sum(1) / 2
+def nearest_center(points: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """The number of the nearest center for every point, some points at a time."""
+    halves = np.square(centers).sum(1) / 2
     out = np.empty(len(points), dtype=np.int64)
-    for part in blocks(len(points), len(centres), budget=CACHE):
-        out[part] = (halves - points[part] @ centres.T).argmin(1)
+    for part in blocks(len(points), len(centers), budget=CACHE):
+        out[part] = (halves - points[part] @ centers.T).argmin(1)
     return out
 
 

@@ -28,39 +28,39 @@ CGROUP_FILES = (  # limit, use, and the statistics that say how much of it is a 
 
 
 @dataclass(frozen=True)
-class Standardisation:
+class Standardization:
     """Affine maps to the solver's coordinates: unit-variance features and targets.
 
     The solver always works there, so that its step size suits data of any scale; whether the penalty acts there
     or on the original slopes is a matter of its level per feature.
     """
 
-    centre: np.ndarray
+    center: np.ndarray
     scale: np.ndarray  # 0 where a feature does not vary
-    target_centre: float = 0.0
+    target_center: float = 0.0
     target_scale: float = 1.0
 
     @classmethod
     def from_rows(
         cls, X: np.ndarray, y: np.ndarray | None = None, weights: np.ndarray | None = None
-    ) -> Standardisation:
+    ) -> Standardization:
         """Means and standard deviations, of rows that count by weights if these are given."""
-        centre, scale = _spread("X", X, weights)
+        center, scale = _spread("X", X, weights)
         if y is None:
-            return cls(centre, scale)
-        target_centre, target_scale = _spread("y", y[:, None], weights)
-        return cls(centre, scale, float(target_centre[0]), float(target_scale[0]) or 1.0)
+            return cls(center, scale)
+        target_center, target_scale = _spread("y", y[:, None], weights)
+        return cls(center, scale, float(target_center[0]), float(target_scale[0]) or 1.0)
 
     @property
     def unit(self) -> np.ndarray:
         """The scale of each feature, 1 for one that does not vary."""
         return np.where(self.scale > 0, self.scale, 1.0)
 
-    def serves(self, fresh: Standardisation) -> bool:
+    def serves(self, fresh: Standardization) -> bool:
         """Whether data with the units `fresh` are well scaled in these, too: no feature lost, none far off."""
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.append(self.scale / fresh.scale, self.target_scale / fresh.target_scale)
-            shift = np.append((self.centre - fresh.centre) / fresh.scale, 0.0)
+            shift = np.append((self.center - fresh.center) / fresh.scale, 0.0)
         alike = np.append((self.scale == 0) & (fresh.scale == 0), False)
         near = (ratio > 1 / 4) & (ratio < 4) & (np.abs(shift) < 4)  # in factors, and in standard deviations
         return bool((alike | near).all())
@@ -73,17 +73,17 @@ class Standardisation:
 
     def points(self, X: np.ndarray) -> np.ndarray:
         """Features in the solver's coordinates; 0 where a feature does not vary."""
-        return np.where(self.scale > 0, (X - self.centre) / self.unit, 0.0)
+        return np.where(self.scale > 0, (X - self.center) / self.unit, 0.0)
 
     def targets(self, y: np.ndarray) -> np.ndarray:
         """Targets in the solver's coordinates."""
-        return (y - self.target_centre) / self.target_scale
+        return (y - self.target_center) / self.target_scale
 
     def original(self, pieces: np.ndarray, *, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Slopes and intercepts of pieces (K, d + 1) in the original coordinates, raised by `level`."""
         with np.errstate(over="ignore", invalid="ignore"):
             slopes = np.where(self.scale > 0, self.target_scale * pieces[:, :-1] / self.unit, 0.0)
-            intercepts = self.target_scale * pieces[:, -1] + level - slopes @ self.centre
+            intercepts = self.target_scale * pieces[:, -1] + level - slopes @ self.center
         if not (np.isfinite(slopes).all() and np.isfinite(intercepts).all()):
             found = f"deviations from {self.unit.min():.3g} in X and of {self.target_scale:.3g} in y"
             raise ValueError(f"X and y must not have units whose ratios, the slopes, overflow, got {found}")
@@ -98,33 +98,23 @@ def _spread(name: str, values: np.ndarray, weights: np.ndarray | None) -> tuple[
         return rows.sum(0) if weights is None else weights[part] @ rows
 
     with np.errstate(over="ignore", invalid="ignore"):
-        centre = np.asarray(sum(total(part, rows) for part, rows in row_blocks(values)) / n)
-        sizes = [(np.abs(rows - centre).max(0), np.abs(rows).max(0)) for _, rows in row_blocks(values)]
+        center = np.asarray(sum(total(part, rows) for part, rows in row_blocks(values)) / n)
+        sizes = [(np.abs(rows - center).max(0), np.abs(rows).max(0)) for _, rows in row_blocks(values)]
         largest, height = np.max(sizes, axis=0)
         unit = np.where(largest > 0, largest, 1.0)
-        squares = sum(total(part, np.square((rows - centre) / unit)) for part, rows in row_blocks(values))
+        squares = sum(total(part, np.square((rows - center) / unit)) for part, rows in row_blocks(values))
         scale = unit * np.sqrt(squares / n)
-    if not (np.isfinite(centre).all() and np.isfinite(scale).all()):
+    if not (np.isfinite(center).all() and np.isfinite(scale).all()):
         raise ValueError(f"{name} must have finite means and deviations, got values up to {height.max():.3g}")
-    return centre, np.where(largest <= 1e-13 * height, 0.0, scale)
+    return center, np.where(largest <= 1e-13 * height, 0.0, scale)
 
 
 @dataclass(frozen=True)
 class Points:
-    """The distinct rows of X in the solver's coordinates, and this rank's share of them.
+    """The distinct rows of X in the solver's coordinates, and this rank's share of them."""
 
-    Parameters
-    ----------
-    features : ndarray of shape (n, d)
-        Rows, possibly in a file and in any precision.
-    units : Standardisation
-    merged : Merged
-    device : torch.device
-    ranks : Ranks
-    """
-
-    features: np.ndarray
-    units: Standardisation
+    features: np.ndarray  # rows (n, d), possibly in a file and in any precision
+    units: Standardization
     merged: Merged
     device: torch.device
     ranks: Ranks = ALONE
@@ -146,7 +136,7 @@ class Points:
         """How many rows each of this rank's points stands for."""
         return self.here(self.merged.counts.astype(np.float64))
 
-    def lifted(self, units: Standardisation | None = None) -> Tensor:
+    def lifted(self, units: Standardization | None = None) -> Tensor:
         """The points of this rank with a trailing 1; `units` other than its own may be given."""
         units = units or self.units
         share, n_features = self.share, self.features.shape[1]
@@ -177,27 +167,27 @@ class Points:
                 cells = partition.class_cells(every, classes, n_cells, counts, seed)
             agreed = self.ranks.first(torch.as_tensor(cells))
             return agreed[self.share].to(self.device), int(agreed.max()) + 1
-        centres = partition.sampled_centres(self.at, classes, n_cells, counts, seed)
-        centres = [self.ranks.first(torch.as_tensor(each)).numpy() for each in centres]
-        mine = None if classes is None or len(centres) == 1 else classes[self.share]
-        cells = _assigned(lifted[:, :-1].cpu().numpy(), mine, centres)
-        n_members = torch.bincount(torch.as_tensor(cells), minlength=sum(map(len, centres)))
+        centers = partition.sampled_centers(self.at, classes, n_cells, counts, seed)
+        centers = [self.ranks.first(torch.as_tensor(each)).numpy() for each in centers]
+        mine = None if classes is None or len(centers) == 1 else classes[self.share]
+        cells = _assigned(lifted[:, :-1].cpu().numpy(), mine, centers)
+        n_members = torch.bincount(torch.as_tensor(cells), minlength=sum(map(len, centers)))
         used = self.ranks.sum(n_members) > 0
         number = used.cumsum(0) - 1
         return number[torch.as_tensor(cells)].to(self.device), int(used.sum())
 
 
-def _assigned(points: np.ndarray, classes: np.ndarray | None, centres: list[np.ndarray]) -> np.ndarray:
-    """The nearest of all centres, or of those of the point's class, counted through all classes."""
+def _assigned(points: np.ndarray, classes: np.ndarray | None, centers: list[np.ndarray]) -> np.ndarray:
+    """The nearest of all centers, or of those of the point's class, counted through all classes."""
     if classes is None:
-        return partition.nearest_centre(points, centres[0])
+        return partition.nearest_center(points, centers[0])
     cells = np.empty(len(points), dtype=np.int64)
-    firsts = np.cumsum([0, *(len(each) for each in centres)])
+    firsts = np.cumsum([0, *(len(each) for each in centers)])
     for label in np.unique(classes):
         inside = np.flatnonzero(classes == label)
         for rows in blocks(len(inside), points.shape[1], budget=CACHE):
             part = inside[rows]
-            cells[part] = firsts[label] + partition.nearest_centre(points[part], centres[label])
+            cells[part] = firsts[label] + partition.nearest_center(points[part], centers[label])
     return cells
 
 
@@ -273,8 +263,8 @@ def free_bytes(device: torch.device) -> int:
     free = psutil.virtual_memory().available
     for limit, used, statistics in CGROUP_FILES:
         try:
-            there = dict(line.split() for line in Path(statistics).read_text().splitlines())
-            cached = int(there.get("total_inactive_file", there.get("inactive_file", 0)))
+            found = dict(line.split() for line in Path(statistics).read_text().splitlines())
+            cached = int(found.get("total_inactive_file", found.get("inactive_file", 0)))
             free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()) + cached)
         except (OSError, ValueError):  # no such group, or no limit in it
             continue

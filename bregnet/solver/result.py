@@ -9,7 +9,7 @@ from bregnet._core.notebook import shown_in_notebooks
 
 @dataclass(frozen=True)
 class Check:
-    """One look at the certificate.
+    """One check of the certificate.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Result:
     Attributes
     ----------
     status : str
-        A sentence for people.
+        A readable sentence.
     converged : bool
         Whether the certified gap reached the tolerance.
     stopped : bool
@@ -56,7 +56,7 @@ class Result:
     n_interior : int
         How many of the iterations were interior-point steps.
     n_polish : int
-        Passes, beside the iterations, that made pieces keep their points.
+        Further passes that polish pieces until each is the largest at its own points.
 
     Examples
     --------
@@ -103,16 +103,9 @@ class Result:
 
     def restated(self, objective: float, tol: float) -> Result:
         """The same fit when its function turns out to have another value."""
+        kept = ("dual_bound", "stopped", "n_iter", "seconds", "n_interior", "n_polish")
         return Result.from_history(
-            self.history,
-            tol,
-            objective=objective,
-            dual_bound=self.dual_bound,
-            stopped=self.stopped,
-            n_iter=self.n_iter,
-            seconds=self.seconds,
-            n_interior=self.n_interior,
-            n_polish=self.n_polish,
+            self.history, tol, objective=objective, **{name: getattr(self, name) for name in kept}
         )
 
 

@@ -91,9 +91,9 @@ def test_figures_goes_on_where_it_was_and_runs_again_what_has_changed(fake, tmp_
     arguments = ["--only", "sizes", "--folder", str(tmp_path)]
     fake["failing"] = {"two"}
     assert figures.main(arguments) == 1
-    told = capsys.readouterr()
-    assert "FAILED: python -m benchmarks.sizes two" in told.err
-    assert "sizes: 1 of 2 of the present code, 1 missing" in told.out
+    output = capsys.readouterr()
+    assert "FAILED: python -m benchmarks.sizes two" in output.err
+    assert "sizes: 1 of 2 of the present code, 1 missing" in output.out
     fake["failing"] = set()
     assert figures.main(arguments) == 0
     assert figures.main(arguments) == 0

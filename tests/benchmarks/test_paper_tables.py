@@ -373,9 +373,9 @@ def test_a_unit_that_fails_is_told_and_does_not_end_the_run(fake, tmp_path, caps
     fake.limit, fake.trouble = 3, FloatingPointError("too steep")
     assert paper.main(arguments(tmp_path)) == 1
     assert len(Store("paper", tmp_path)) == 3
-    told = capsys.readouterr()
-    assert told.out.count("FAILED") == 2
-    assert "too steep" in told.err
+    output = capsys.readouterr()
+    assert output.out.count("FAILED") == 2
+    assert "too steep" in output.err
 
 
 @pytest.mark.slow

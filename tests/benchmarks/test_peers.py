@@ -67,9 +67,9 @@ def test_a_triplet_on_a_line(cells):
 def test_no_feasible_pieces_do_better_than_highs(seed):
     rng = np.random.default_rng(seed)
     n, d, n_pieces = 20, 2, 5
-    X, centres = rng.normal(size=(n, d)), rng.normal(size=(n_pieces, d))
-    bowl = np.column_stack([2 * centres, -(centres**2).sum(1)])  # tangents of |x|^2: the cells are the nearest centres
-    cells = (bowl @ np.column_stack([X, np.ones(n)]).T).argmax(0)
+    X, centers = rng.normal(size=(n, d)), rng.normal(size=(n_pieces, d))
+    tangents = np.column_stack([2 * centers, -(centers**2).sum(1)])  # of |x|^2: cells are the nearest centers
+    cells = (tangents @ np.column_stack([X, np.ones(n)]).T).argmax(0)
     pull, push = rng.exponential(size=(2, n_pieces, n)) * (rng.random((2, n_pieces, n)) < 0.3)
     triplets = rng.integers(n, size=(30, 3))
     program = BregmanProgram(X, np.full(d, 5.0), pull, push, cells, triplets, triplet_weight=0.7)
@@ -78,7 +78,7 @@ def test_no_feasible_pieces_do_better_than_highs(seed):
     assert value_of(program, solution.pieces) == pytest.approx(solution.value)
     n_feasible = 0
     for step in np.geomspace(1e-4, 1, 400):
-        other = rng.exponential(2) * bowl + rng.normal(scale=0.3, size=bowl.shape)
+        other = rng.exponential(2) * tangents + rng.normal(scale=0.3, size=tangents.shape)
         value = value_of(program, (1 - step) * solution.pieces + step * other)
         assert value >= solution.value - 1e-6
         n_feasible += np.isfinite(value)

@@ -100,7 +100,7 @@ def test_a_name_a_generator_and_a_divergence_are_the_same(given):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
-def test_labels_are_predictions_also_where_centres_are_tied(temperature):
+def test_labels_are_predictions_also_where_centers_are_tied(temperature):
     rng = np.random.default_rng(0)
     D = BregmanDivergence(MaxAffine(rng.standard_normal((4, 3)), rng.standard_normal(4), temperature=temperature))
     X, _ = blobs()
@@ -171,7 +171,7 @@ def test_batches_come_close_to_all_points(name, weighted):
     assert some.inertia_ == pytest.approx(-some.score(X, sample_weight=weights))
 
 
-def test_batches_find_clusters_that_no_centre_started_in():
+def test_batches_find_clusters_that_no_center_started_in():
     X, _ = make_blobs(3000, 2, centers=[[0, 0], [100, 0], [0, 100]], cluster_std=0.5, random_state=0)
     start = np.array([[0.0, 0.0], [-900.0, -900.0], [-950.0, -950.0]])
     for seed in range(5):
@@ -183,14 +183,14 @@ def test_partial_fits_are_running_means():
     X, _ = blobs(k=2)
     batches = np.split(X, 8)
     model = BregmanKMeans(2, init=X[[0, 5]])
-    sums, weights, centres = np.zeros((2, 3)), np.zeros(2), X[[0, 5]]
+    sums, weights, centers = np.zeros((2, 3)), np.zeros(2), X[[0, 5]]
     for batch in batches:
         model.partial_fit(batch)
-        labels = ((batch[:, None] - centres) ** 2).sum(2).argmin(1)
+        labels = ((batch[:, None] - centers) ** 2).sum(2).argmin(1)
         np.add.at(sums, labels, batch)
         weights += np.bincount(labels, minlength=2)
-        centres = np.where(weights[:, None] > 0, sums / np.maximum(weights, 1)[:, None], centres)
-    np.testing.assert_allclose(model.cluster_centers_, centres, atol=1e-10)
+        centers = np.where(weights[:, None] > 0, sums / np.maximum(weights, 1)[:, None], centers)
+    np.testing.assert_allclose(model.cluster_centers_, centers, atol=1e-10)
     assert model.n_iter_ == len(model.history_) == 8
     np.testing.assert_array_equal(model.labels_, model.predict(batches[-1]))
     assert model.inertia_ == pytest.approx(-model.score(batches[-1]))
@@ -223,7 +223,7 @@ def test_a_partial_fit_goes_on_with_the_same_parameters():
         learned.set_params(divergence__alpha=0.5).partial_fit(X)
 
 
-def test_centres_of_batches_are_means_of_their_points():
+def test_centers_of_batches_are_means_of_their_points():
     X, _ = make_blobs(3000, 3, centers=5, cluster_std=0.5, random_state=1)
     model = BregmanKMeans(5, batch_size=100, random_state=0).fit(X)
     means = [X[model.labels_ == k].mean(0) for k in range(5)]

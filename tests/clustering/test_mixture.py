@@ -23,9 +23,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from bregnet import PBDL, BregmanDivergence, ItakuraSaito, KullbackLeibler, SquaredEuclidean
 from bregnet.clustering import BregmanKMeans, BregmanMixture
 from bregnet.clustering import em as em_module
-from bregnet.clustering.centred_points import CentredPoints
+from bregnet.clustering.centered_points import CenteredPoints
 from bregnet.clustering.em import Components, Concentration, em
-from tests.clustering.test_centres import GENERATORS, every_generator, moved, rounding
+from tests.clustering.test_centers import GENERATORS, every_generator, moved, rounding
 from tests.clustering.test_kmeans import sparse_histograms
 
 
@@ -136,12 +136,12 @@ def test_the_spread_of_a_tight_component_has_its_digits():
 
 def test_a_drop_beyond_rounding_has_not_converged(monkeypatch):
     X = positive()
-    points = CentredPoints(SquaredEuclidean(), torch.as_tensor(X))
+    points = CenteredPoints(SquaredEuclidean(), torch.as_tensor(X))
     rule = Concentration(False, None, 1e6)
     start = Components(torch.tensor([1.0]).double(), torch.as_tensor(X[:1]), torch.tensor([1.0]).double())
     assert em(points, start, rule, 10, 0.0).converged
     moving = lambda points, shares, rule, before: replace(before, means=before.means + 1)  # noqa: E731
-    monkeypatch.setattr(em_module, "maximise", moving)
+    monkeypatch.setattr(em_module, "maximize", moving)
     found = em(points, start, rule, 10, 0.0)
     assert not found.converged
     assert "fell by" in found.status

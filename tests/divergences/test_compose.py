@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 import bregnet
 from bregnet import (
     BregmanDivergence,
-    Generator,
     ItakuraSaito,
     KullbackLeibler,
     Logistic,
@@ -18,14 +17,7 @@ from bregnet import (
     SquaredEuclidean,
 )
 from bregnet.divergences.classical import Affine
-
-
-class Exponential(Generator):
-    def _values(self, x):
-        return x.exp().sum(1)
-
-    def _gradients(self, x):
-        return x.exp()
+from tests.divergences.test_bregman_divergence import Exponential
 
 
 def pieces(rng, **options):

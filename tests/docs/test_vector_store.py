@@ -27,7 +27,7 @@ def learned():
 DIVERGENCES = {"learned": learned(), "kl": divergence("kl")}
 
 
-def assert_same_neighbours(index, Q, ids):
+def assert_same_neighbors(index, Q, ids):
     """The ids of the index; for those that single precision cannot tell apart any order will do."""
     divergences, wanted = index.search(Q, K + 1)
     scale = index.divergence.pairwise(Q, Q).max()
@@ -40,13 +40,13 @@ def assert_same_neighbours(index, Q, ids):
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("name", DIVERGENCES)
 @pytest.mark.parametrize("store", STORES)
-def test_a_store_finds_the_neighbours_of_the_index(store, name, side):
+def test_a_store_finds_the_neighbors_of_the_index(store, name, side):
     D, X, Q = DIVERGENCES[name], points(800, seed=1), points(50, seed=2)
     index, numbers = BregmanIndex(D, side=side), np.random.default_rng(3).permutation(10_000)[:800]
     index.add(X, ids=numbers)
     form = index.to_inner_product()
     scores, ids = STORES[store](form, np.zeros(800)).search(form.encode(Q), 2 * K, 0)
-    assert_same_neighbours(index, Q, ids[:, :K])
+    assert_same_neighbors(index, Q, ids[:, :K])
     wanted_divergences, wanted = index.search(Q, K)
     atol = 1e-5 * D.pairwise(Q, Q).max()
     np.testing.assert_allclose(form.divergences(Q, scores)[:, :K], wanted_divergences, atol=atol)
@@ -62,7 +62,7 @@ def test_a_filter_of_the_store_searches_some_items_only(store):
     form = index.to_inner_product()
     _, ids = STORES[store](form, years).search(form.encode(Q), K, 2)
     index.remove(index.ids[years < 2])
-    assert_same_neighbours(index, Q, ids)
+    assert_same_neighbors(index, Q, ids)
 
 
 @pytest.mark.parametrize("distance", ["dot", "l2", "cosine"])
@@ -71,7 +71,7 @@ def test_symmetric_vectors_serve_every_distance_of_the_store(distance):
     index.add(points(800, seed=1))
     form = index.to_inner_product(symmetric=True)
     _, ids = STORES["LanceDB"](form, np.zeros(800)).search(form.encode(Q), K, 0, distance)
-    assert_same_neighbours(index, Q, ids)
+    assert_same_neighbors(index, Q, ids)
 
 
 def test_example_shows_the_ids_of_the_index(capsys):

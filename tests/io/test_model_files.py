@@ -5,7 +5,6 @@ import os
 import pickle
 import random
 import resource
-import threading
 import warnings
 from contextlib import contextmanager
 
@@ -24,6 +23,7 @@ from tests.support import make_model_files
 from tests.support.make_model_files import EXPECTED, FOLDER, LABELS, QUERIES, RELEASE, ROWS, TABLE, TARGETS, answers
 from tests.support.mutations import Parts, mutated
 from tests.support.selecting import some_slow
+from tests.support.threads import in_threads
 
 FILES = sorted(FOLDER.glob("*/*.bregnet"))
 WHOLE = {path: path.read_bytes() for path in FILES}
@@ -70,9 +70,9 @@ class TestKeptFiles:
         assert repr(found) == repr(model)
         expected = answers(model)
         for each in (found, pickle.loads(pickle.dumps(model))):
-            told = answers(each)
-            assert told.keys() == expected.keys()
-            for method, answer in told.items():
+            answered = answers(each)
+            assert answered.keys() == expected.keys()
+            for method, answer in answered.items():
                 if each is found:
                     np.testing.assert_array_equal(answer, expected[method])
                 elif np.asarray(answer).dtype.kind == "f":  # an index in a pickle is made anew
@@ -341,17 +341,10 @@ class TestHostileFiles:
             bregnet.load(tmp_path / "pipe")
 
     def test_in_several_threads(self):
-        found = []
-
         def read():
-            found.extend(repr(bregnet.load(path)) for path in FILES)
+            return [repr(bregnet.load(path)) for path in FILES]
 
-        work = [threading.Thread(target=read) for _ in range(4)]
-        for thread in work:
-            thread.start()
-        for thread in work:
-            thread.join()
-        assert sorted(found) == sorted(4 * [repr(bregnet.load(path)) for path in FILES])
+        assert in_threads(read, 4) == 4 * [read()]
 
 
 @contextmanager

@@ -383,9 +383,9 @@ class TestGeneratorsOfOnesOwn:
         code = "import sys, bregnet; (bregnet.BregmanIndex if sys.argv[2] else bregnet).load(sys.argv[1])"
         for name, is_index in (("saved", ""), ("folder", "yes")):
             command = [sys.executable, "-c", code, str(tmp_path / name), is_index]
-            told = subprocess.run(command, capture_output=True, text=True, check=False).stderr
-            assert f"{name} cannot be read: it holds a 'cube', which is unknown here" in told
-            assert "import the module that defines it first" in told
+            errors = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+            assert f"{name} cannot be read: it holds a 'cube', which is unknown here" in errors
+            assert "import the module that defines it first" in errors
 
     def test_one_name_is_for_one_class(self):
         with pytest.raises(ValueError, match="saved_as must be a name of its own, got 'MaxAffine'"):

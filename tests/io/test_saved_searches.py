@@ -194,7 +194,7 @@ def model(request):
     return fitted(request.param)
 
 
-def told(model, points):
+def answers(model, points):
     """All that a model says of points."""
     names = ("predict", "predict_proba", "transform", "score_samples", "kneighbors", "radius_neighbors", "rank")
     return {name: getattr(model, name)(points) for name in names if hasattr(model, name)}
@@ -202,9 +202,9 @@ def told(model, points):
 
 def assert_same_answers(found, model):
     for points in (Q, Q.astype(np.float32), torch.as_tensor(Q)):
-        expected = told(model, points)
+        expected = answers(model, points)
         assert expected
-        for name, answer in told(found, points).items():
+        for name, answer in answers(found, points).items():
             assert_same(answer, expected[name])
     if hasattr(model, "kneighbors"):
         assert_same(found.kneighbors(), model.kneighbors())
@@ -253,7 +253,7 @@ class TestEstimators:
     def test_feature_names(self, tmp_path, name):
         frame = pd.DataFrame(X, columns=["a", "b", "ü"])
         found = again(fitted(name, frame), tmp_path)
-        expected = told(fitted(name, frame), frame)
+        expected = answers(fitted(name, frame), frame)
         assert list(found.feature_names_in_) == ["a", "b", "ü"]
         for method in expected:
             assert_same(getattr(found, method)(frame), expected[method])

@@ -10,7 +10,7 @@ STEP = np.nextafter(1.0, 2.0)
 
 @st.composite
 def judged_pairs(draw):
-    """Distances with ties, neighbouring floating-point numbers and extremes, and pairs of both kinds."""
+    """Distances with ties, neighboring floating-point numbers and extremes, and pairs of both kinds."""
     some = st.sampled_from([0.0, 5e-324, 0.5, 1.0, STEP, np.nextafter(STEP, 2.0), 1e20, 1.7e308, np.inf])
     n = draw(st.integers(2, 12))
     distances = draw(st.lists(some | st.floats(0, 3), min_size=n, max_size=n))

@@ -138,7 +138,7 @@ def learner(request):
     return PBDL(feature_map=request.param, **FAST).fit(X, Y)
 
 
-def test_neighbours_index_ranking_and_vectors_are_those_of_all_divergences(learner, tmp_path):
+def test_neighbors_index_ranking_and_vectors_are_those_of_all_divergences(learner, tmp_path):
     D = learner.divergence_.pairwise(Q, X)
     index = BregmanIndex(learner)
     index.add(X)
@@ -150,18 +150,18 @@ def test_neighbours_index_ranking_and_vectors_are_those_of_all_divergences(learn
     assert index._collection.gallery().points.shape == (90, width)  # items are stored mapped
     form = index.to_inner_product()
     np.testing.assert_allclose(form.divergences(Q, form.encode(Q) @ form.items.T), D, atol=1e-4 * D.max())
-    neighbours = BregmanNearestNeighbors(learner.divergence_, 3).fit(X)
+    neighbors = BregmanNearestNeighbors(learner.divergence_, 3).fit(X)
     among = learner.divergence_.pairwise(X)
     np.fill_diagonal(among, np.inf)
-    np.testing.assert_allclose(neighbours.kneighbors()[0], np.sort(among, axis=1)[:, :3], atol=1e-9)
+    np.testing.assert_allclose(neighbors.kneighbors()[0], np.sort(among, axis=1)[:, :3], atol=1e-9)
     radius = float(np.median(D))
-    found = neighbours.radius_neighbors(radius=radius)[1]
+    found = neighbors.radius_neighbors(radius=radius)[1]
     assert [len(each) for each in found] == (among <= radius).sum(1).tolist()
     ranker = BregmanRanker(learner.divergence_).fit(X, Y)
     np.testing.assert_allclose(ranker.rank(Q)[1], np.sort(D, axis=1), atol=1e-9)
     expected = bregnet.metrics.mean_average_precision(ranker_distances(ranker, D), Y[:20, None] == Y)
     assert ranker.score(Q, Y[:20]) == pytest.approx(expected, abs=1e-6)
-    for saved in (index, form, neighbours, ranker, learner, learner.divergence_):
+    for saved in (index, form, neighbors, ranker, learner, learner.divergence_):
         bregnet.save(saved, tmp_path / "saved")
         again = bregnet.load(tmp_path / "saved")
         if isinstance(saved, BregmanIndex):

@@ -138,7 +138,7 @@ def test_new_points_go_to_cells_of_their_class():
     units = model._seen.units
     for cell, point, known in zip(after.cells.tolist(), after.points, place.tolist(), strict=True):
         if known < 0:
-            value = float(point[0] * units.scale[0] + units.centre[0])
+            value = float(point[0] * units.scale[0] + units.center[0])
             if value != pytest.approx(5.7):  # its class has no cell yet: the nearest will do
                 assert cell in of_class[0 if value < 1 else 1]
 

@@ -8,7 +8,7 @@ import torch
 from bregnet._core.chunks import at_most
 from bregnet.solver import partition, points
 from bregnet.solver.partition import merge_duplicates
-from bregnet.solver.points import Points, Standardisation, all_pairs_need, working_pairs_need
+from bregnet.solver.points import Points, Standardization, all_pairs_need, working_pairs_need
 from tests.support.scale_jobs import data, model, summary
 
 LEARNERS = pytest.mark.parametrize("learner", ["PBDL", "ConvexRegressor", "DCRegressor"])
@@ -54,7 +54,7 @@ def test_preparing_rows_in_a_file_holds_few_of_them(tmp_path, monkeypatch):
     X = mapped(rng.standard_normal((40_000, 60)), tmp_path / "X.npy", np.float32)
     tracemalloc.start()
     try:
-        units = Standardisation.from_rows(X)
+        units = Standardization.from_rows(X)
         there = Points(X, units, merge_duplicates(X, units.points), torch.device("cpu"))
         there.cut(there.lifted(), 20, None, 0)
         peak = tracemalloc.get_traced_memory()[1]

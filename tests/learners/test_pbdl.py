@@ -397,8 +397,8 @@ def test_pairs_tell_unseen_pairs_apart_better_than_chance_or_euclid():
     unseen, labels = classes_apart(60, seed=1)
     ends, alike = chosen_pairs(labels, 600)
     model = plain(alpha=0.05, tol=0.2).fit_pairs(X, *chosen_pairs(y, 300))
-    told = model.is_similar(unseen[ends[:, 0]], unseen[ends[:, 1]])
-    assert (told[alike].mean() + (~told[~alike]).mean()) / 2 > 0.75
+    found = model.is_similar(unseen[ends[:, 0]], unseen[ends[:, 1]])
+    assert (found[alike].mean() + (~found[~alike]).mean()) / 2 > 0.75
     euclid = BregmanDivergence(SquaredEuclidean()).paired(unseen[ends[:, 0]], unseen[ends[:, 1]])
     assert average_precision_score(alike, model.pair_score(unseen[ends[:, 0]], unseen[ends[:, 1]])) > (
         average_precision_score(alike, -euclid) + 0.1
@@ -466,7 +466,7 @@ def test_the_companion_of_what_is_similar(kind):
     np.testing.assert_allclose(added, 2 * expected, rtol=1e-4, atol=1e-8)
 
 
-def test_the_companion_by_neighbourhood_components():
+def test_the_companion_by_neighborhood_components():
     X, y = classes_apart()
     model = plain(companion="nca", tol=0.2, random_state=3).fit(X, y)
     scaled = (X - X.mean(0)) / X.std(0)
@@ -807,8 +807,8 @@ def test_many_classes_are_still_told_apart():
     """Cells that ignore the classes mix them, and then most pairs of classes cannot be learned to be apart."""
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(30), 8)
-    centres = 4 * rng.standard_normal((30, 5))
-    X, unseen = (centres[y] + rng.standard_normal((240, 5)) for _ in range(2))
+    centers = 4 * rng.standard_normal((30, 5))
+    X, unseen = (centers[y] + rng.standard_normal((240, 5)) for _ in range(2))
     auto = PBDL(random_state=0).fit(X, y).score(unseen, y)
     with pytest.warns(UserWarning, match="the cells ignore the classes"):
         blind = PBDL(n_pieces=10, random_state=0).fit(X, y).score(unseen, y)
@@ -944,7 +944,7 @@ def test_bad_parameters_are_named_before_anything_is_solved(parameters, error, m
         plain(**parameters).fit(*classes_apart())
 
 
-def test_neighbourhood_components_need_labels(monkeypatch):
+def test_neighborhood_components_need_labels(monkeypatch):
     monkeypatch.setattr(base, "solve", lambda *args, **kwargs: pytest.fail("the program was solved"))
     X, y = classes_apart()
     with pytest.raises(ValueError, match="companion='nca' needs class labels: use fit, or another companion"):
@@ -996,7 +996,7 @@ def test_constant_columns_are_not_used():
 def test_two_rows():
     X = np.array([[0.0, 5.0], [1.0, 5.0]])
     pairs = plain(alpha=0.01, tol=1e-3).fit_pairs(X, [[0, 0], [0, 1]], [True, False])
-    # standardised to -1 and 1, the two divergences add up to 2 (a_1 - a_0): both are 2 at slopes -1 and 1
+    # standardized to -1 and 1, the two divergences add up to 2 (a_1 - a_0): both are 2 at slopes -1 and 1
     np.testing.assert_allclose(pairs.divergence_.pairwise(X), [[0, 2], [2, 0]], atol=0.02)
     np.testing.assert_allclose(pairs.feature_bounds_, [1.0, 0.0], atol=0.01)
     assert pairs.result_.objective == pytest.approx(0.01, rel=1e-2)

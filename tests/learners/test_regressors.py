@@ -1,5 +1,4 @@
 import pickle
-import threading
 import warnings
 
 import numpy as np
@@ -19,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from benchmarks.peers import clarabel_program
 from bregnet import Check, ConvexRegressor, DCRegressor
+from tests.support.threads import in_threads
 
 BOTH = pytest.mark.parametrize("kind", [ConvexRegressor, DCRegressor])
 
@@ -63,7 +63,7 @@ def test_the_objective_is_that_of_the_returned_function_in_original_units(kind, 
     assert model.result_.objective == pytest.approx(optimum, rel=1e-4)
 
 
-def test_standardising_refers_alpha_to_unit_variance():
+def test_standardizing_refers_alpha_to_unit_variance():
     X, y = paraboloid()
     units_x, units_y = X.std(0), y.std()
     model = ConvexRegressor(alpha=0.05, tol=1e-4).fit(X, y)
@@ -258,14 +258,8 @@ def test_fits_run_in_parallel(backend):
 def test_predict_from_many_threads():
     X, y = paraboloid()
     model = DCRegressor(tol=0.05).fit(X, y)
-    expected, found = model.predict(X), []
-    threads = [threading.Thread(target=lambda: found.append(model.predict(X))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 8
-    assert all((f == expected).all() for f in found)
+    expected = model.predict(X)
+    assert all((found == expected).all() for found in in_threads(lambda: model.predict(X), 8))
 
 
 def test_it_beats_a_linear_model_where_the_truth_is_convex():

@@ -12,7 +12,7 @@ from bregnet.divergences.maps import fitted_map
 from bregnet.learners.calibration import similarity_threshold
 from bregnet.learners.companions import companion_for
 from bregnet.learners.supervision import Labels
-from bregnet.solver.points import Standardisation
+from bregnet.solver.points import Standardization
 
 X, Y = load_iris(return_X_y=True)
 
@@ -30,7 +30,7 @@ def test_a_threshold_for_pairs_of_weights_is_that_of_copies(strategy):
 
 def companion(kind, rows, classes, weights=None):
     supervision = Labels(classes, balanced=True, random_state=0, weights=weights)
-    return companion_for(kind, rows, Standardisation.from_rows(rows, weights=weights), supervision, 0).matrix
+    return companion_for(kind, rows, Standardization.from_rows(rows, weights=weights), supervision, 0).matrix
 
 
 def test_the_scale_of_a_companion_is_that_of_copies():

@@ -493,7 +493,7 @@ class TestBregmanDistance:
 
 class TestBregmanKNN:
     def test_accuracies_are_those_of_a_ranking(self):
-        """The package's calculator, with our neighbours and with its own by our distance, and our metrics."""
+        """The package's calculator, with our neighbors and with its own by our distance, and our metrics."""
         D = BregmanDivergence(SMOOTH + 0.1 * SquaredEuclidean())  # without divergences that round to 0
         queries, items, wanted, labels = POINTS[::3], POINTS[1::3], LABELS[::3], LABELS[1::3]
         relevant = wanted[:, None] == labels
@@ -515,7 +515,7 @@ class TestBregmanKNN:
         assert not (ids == torch.arange(len(POINTS))[:, None]).any()
 
     def test_duplicates_of_a_query(self):
-        """More of them than neighbours: no row is its own neighbour, and all neighbours are at 0."""
+        """More of them than neighbors: no row is its own neighbor, and all neighbors are at 0."""
         points = torch.zeros(5, 2)
         divergences, ids = BregmanKNN("sqeuclidean")(points, 2, points, ref_includes_query=True)
         assert not divergences.any()

@@ -206,7 +206,7 @@ def test_ticks_of_large_slopes_do_not_touch():
     assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
 
 
-def test_neighbours_are_those_of_the_search(model, iris, ax):
+def test_neighbors_are_those_of_the_search(model, iris, ax):
     X, y = iris
     X = np.vstack([X, X[:1], X[:1]])  # equal rows
     names = np.array(["$a", "_b", "c"])[np.append(y, [1, 2])]
@@ -224,7 +224,7 @@ def test_neighbours_are_those_of_the_search(model, iris, ax):
     assert texts == expected
 
 
-def test_a_row_that_its_equals_hide_is_not_its_own_neighbour(ax):
+def test_a_row_that_its_equals_hide_is_not_its_own_neighbor(ax):
     plotting.neighbors("sqeuclidean", np.zeros((6, 2)), list("aaaaab"), [5], k=2, ax=ax)
     assert [text.get_text() for text in ax.texts[1:]] == ["✗ a\nrow 0\n0", "✗ a\nrow 1\n0"]
 

@@ -110,9 +110,9 @@ def test_text_is_escaped(model):
             return HOSTILE
 
     function = Named([[1.0]], [0.0])
-    told = replace(model.result_, status=HOSTILE)
+    result = replace(model.result_, status=HOSTILE)
     index = BregmanIndex(function)
-    for html in (BregmanDivergence(function)._repr_html_(), told._repr_html_(), index._repr_html_()):
+    for html in (BregmanDivergence(function)._repr_html_(), result._repr_html_(), index._repr_html_()):
         assert HOSTILE not in html
         assert "&lt;script&gt;" in html
 
@@ -162,7 +162,7 @@ def test_facts_of_a_search_are_shown_once(data):
     assert f"temperature <b>{search.temperature_:.3g}</b>" in shown
 
 
-def test_neighbours_show_the_certificate_of_their_learner(data):
+def test_neighbors_show_the_certificate_of_their_learner(data):
     model = BregmanKNeighborsClassifier(PBDL(temperature=0.1, tol=0.5)).fit(*data)
     shown = card(model._repr_html_())
     assert "<b>PBDL</b>" in shown

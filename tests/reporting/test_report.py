@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import threading
 import warnings
 from html.parser import HTMLParser
 
@@ -41,6 +40,7 @@ from bregnet import (
 from bregnet.plotting._shared import shown_number
 from bregnet.reporting.numbers import table
 from bregnet.reporting.verdict import Scores, Verdict, summary
+from tests.support.threads import in_threads
 
 HOSTILE = "<script>document.title = 'run'</script>"
 FEATURES = [HOSTILE, "a & b", "$x^{", "_hidden", 'id="x" #000000', "\x00 \n null", "名前"]
@@ -276,17 +276,13 @@ def test_comparison_marks_the_best_of_each_column(made):
 
 
 def test_nothing_global_is_touched_and_threads_do_not_get_in_each_others_way():
-    X, y, made = np.eye(4), [0, 0, 1, 1], []
+    X, y = np.eye(4), [0, 0, 1, 1]
     before = dict(matplotlib.rcParams), list(warnings.filters), pyplot.get_fignums()
     with matplotlib.rc_context({"text.color": "red", "svg.fonttype": "path"}):
-        made.append(report("sqeuclidean", X, y).html)
+        expected = report("sqeuclidean", X, y).html
         assert matplotlib.rcParams["text.color"] == "red"
-    workers = [threading.Thread(target=lambda: made.append(report("sqeuclidean", X, y).html)) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert made == made[:1] * 3  # the user's style does not matter, and nothing is drawn at random
+    found = in_threads(lambda: report("sqeuclidean", X, y).html, 2)
+    assert found == [expected] * 2  # the user's style does not matter, and nothing is drawn at random
     assert (dict(matplotlib.rcParams), list(warnings.filters), pyplot.get_fignums()) == before
 
 
@@ -548,14 +544,14 @@ def test_in_a_browser_without_network(browser, made, tmp_path, scheme, width):
     made.save(tmp_path / "made.html")
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900}, offline=True)
     page = context.new_page()
-    told, asked = [], []
-    page.on("console", lambda message: told.append(message.text))
-    page.on("pageerror", lambda error: told.append(str(error)))
-    page.on("requestfailed", lambda request: told.append(request.url))
-    page.on("request", lambda request: asked.append(request.url))
+    messages, requested = [], []
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("requestfailed", lambda request: messages.append(request.url))
+    page.on("request", lambda request: requested.append(request.url))
     page.goto((tmp_path / "made.html").as_uri())
-    assert told == []
-    assert [url for url in asked if not url.startswith("data:")] == [(tmp_path / "made.html").as_uri()]
+    assert messages == []
+    assert [url for url in requested if not url.startswith("data:")] == [(tmp_path / "made.html").as_uri()]
     assert page.title().startswith("</title><script>")  # as text: it did not run
 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -584,14 +580,14 @@ def test_in_a_browser_without_network(browser, made, tmp_path, scheme, width):
 def test_in_a_notebook_frame_nothing_runs(browser, made):
     context = browser.new_context(offline=True)
     page = context.new_page()
-    told = []
-    page.on("console", lambda message: told.append(message.text))
+    messages = []
+    page.on("console", lambda message: messages.append(message.text))
     page.set_content(f"<!DOCTYPE html><title>notebook</title>{made._repr_html_()}")
     frame = page.frame_locator("iframe")
     assert frame.locator("h1").inner_text() == TITLE
     assert frame.locator("section svg").count() == 7
     assert page.title() == "notebook"
-    assert told == []
+    assert messages == []
     context.close()
 
 

@@ -5,6 +5,7 @@ import json
 import pickle
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
 
 import faiss
@@ -22,6 +23,7 @@ from sklearn.neighbors import NearestNeighbors
 import bregnet
 from bregnet import PBDL, BregmanDivergence, BregmanIndex, MaxAffine, SquaredEuclidean, divergence
 from tests.support.search_at_random import assert_nearest, divergences, max_affine, points, values_between
+from tests.support.threads import in_threads
 
 SIDES = ("right", "left")
 EARLIER = Path(__file__).parent.parent / "data" / "indexes" / "0.1.0"
@@ -202,19 +204,10 @@ class TestExactSearch:
     def test_threads_agree(self):
         X = points(0, 2000, 4)
         for D in (max_affine(0, 4), max_affine(0, 4, temperature=0.3)):
-            index, answers = BregmanIndex(D), {}
+            index = BregmanIndex(D)
             index.add(X)
-
-            def ask(number, index=index, answers=answers):
-                answers[number] = index.search(X[:200], 5)[1]
-
-            threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert len(answers) == 8
-            assert all((answer == answers[0]).all() for answer in answers.values())
+            first, *others = in_threads(partial(index.search, X[:200], 5), 8)
+            assert all((other[1] == first[1]).all() for other in others)
 
 
 class TestRadius:

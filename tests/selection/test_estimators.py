@@ -77,7 +77,7 @@ def test_scikit_learns_checks(estimator, check):
 # the parts
 
 
-def test_half_way_to_the_neighbours_in_ratio():
+def test_half_way_to_the_neighbors_in_ratio():
     assert between(0.1, [1.0, 0.1, 0.01]) == pytest.approx([np.sqrt(0.1), np.sqrt(0.001)])
     assert between(1.0, [1.0, 0.1]) == pytest.approx([np.sqrt(10), np.sqrt(0.1)])
     assert between(0.1, [1.0, 0.1]) == pytest.approx([np.sqrt(0.1), 0.1 / np.sqrt(10)])
@@ -238,8 +238,8 @@ def test_divergences_are_scored_as_by_hand(scoring, gallery):
         for row, others in queries:
             D = learner.divergence_.pairwise(X[[row]], X[others])
             if scoring == "accuracy":
-                neighbours = KNeighborsClassifier(5, metric="precomputed").fit(np.zeros((len(others),) * 2), y[others])
-                found.append(neighbours.score(D, y[[row]]))
+                neighbors = KNeighborsClassifier(5, metric="precomputed").fit(np.zeros((len(others),) * 2), y[others])
+                found.append(neighbors.score(D, y[[row]]))
             else:
                 metric = mean_average_precision if scoring == "map" else retrieval_auc
                 found.append(metric(D, y[[row], None] == y[others]))
@@ -494,7 +494,7 @@ def test_random_state_that_is_a_generator_gives_one_seed():
     same_results(one, other)
 
 
-def test_search_is_a_learner_for_neighbours():
+def test_search_is_a_learner_for_neighbors():
     X, y = load_iris(return_X_y=True)
     learner = PBDLCV([0.1, 0.01], feature_map=None, cv=3, refinements=0, scoring="accuracy", n_pieces=6, random_state=0)
     model = BregmanKNeighborsClassifier(learner).fit(X[::2], y[::2])

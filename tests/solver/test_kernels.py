@@ -1,5 +1,3 @@
-import threading
-
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -13,6 +11,7 @@ from bregnet.solver.geometry import Geometry
 from bregnet.solver.kernels import FusedKernel, TiledKernel, choose_kernel
 from bregnet.solver.margins import Margins
 from bregnet.solver.penalty import Penalty
+from tests.support.threads import in_threads
 
 
 def geometry_of(n, d, n_pieces=None, seed=0):
@@ -129,17 +128,7 @@ def test_the_choice_follows_the_number_of_features():
 def test_threads_may_share_the_compiled_pass():
     geometry = geometry_of(250, 3)
     expected = iterate(problem_of(geometry), FusedKernel, 20).pieces
-    found = [None] * 4
-
-    def run(i):
-        found[i] = iterate(problem_of(geometry), FusedKernel, 20).pieces
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for pieces in found:
+    for pieces in in_threads(lambda: iterate(problem_of(geometry), FusedKernel, 20).pieces, 4):
         torch.testing.assert_close(pieces, expected, rtol=0, atol=1e-12)
 
 

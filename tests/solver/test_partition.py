@@ -7,7 +7,7 @@ from sklearn.cluster import KMeans
 
 from bregnet._core.chunks import at_most
 from bregnet.solver import partition
-from bregnet.solver.points import Points, Standardisation
+from bregnet.solver.points import Points, Standardization
 
 
 @pytest.mark.parametrize("few", [20_000, 0])
@@ -55,7 +55,7 @@ def assert_compact(X, cells):
 def test_many_points_are_cut_by_a_sample_of_them(n_classes, monkeypatch):
     monkeypatch.setattr(partition, "FEW_POINTS", 50)
     X, classes = clustered(2000, n_classes)
-    units = Standardisation.from_rows(X)
+    units = Standardization.from_rows(X)
     points = Points(X, units, partition.merge_duplicates(X, units.points), torch.device("cpu"))
     lifted = points.lifted()
     labels = None if n_classes == 1 else classes[points.merged.first]

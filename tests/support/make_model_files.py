@@ -107,13 +107,13 @@ def _solved():
 def _searching():
     learner = PBDL(0.05, **SMALL)
     chosen = PBDLCV((0.1, 0.01), cv=2, refinements=0, n_pieces=4, random_state=0)
-    neighbours = BregmanNearestNeighbors("kl", 3, 0.05, side="left").fit(FRAME)
+    neighbors = BregmanNearestNeighbors("kl", 3, 0.05, side="left").fit(FRAME)
     classifier = BregmanKNeighborsClassifier(learner, 3, weights="distance").fit(FRAME, LABELS)
     ranker = BregmanRanker(SMOOTH).fit(FRAME, LABELS)
     classifier.predict(FRAME)  # so that what searches has been made
     ranker.rank(FRAME, 3)
     return {
-        "BregmanNearestNeighbors": neighbours,
+        "BregmanNearestNeighbors": neighbors,
         "BregmanKNeighborsClassifier": classifier,
         "BregmanKNeighborsClassifier-search": BregmanKNeighborsClassifier(chosen, 3).fit(ROWS, LABELS == "low"),
         "BregmanKNeighborsRegressor": BregmanKNeighborsRegressor(
@@ -191,8 +191,9 @@ def answers(obj, points=QUERIES):
     found = {}
     for method in ("predict", "predict_proba", "transform", "score_samples", "kneighbors", "rank"):
         if hasattr(obj, method):
-            told = getattr(obj, method)(given)
-            found |= {method: told} if not isinstance(told, tuple) else {f"{method}{i}": a for i, a in enumerate(told)}
+            answer = getattr(obj, method)(given)
+            several = isinstance(answer, tuple)
+            found |= {f"{method}{i}": part for i, part in enumerate(answer)} if several else {method: answer}
     if isinstance(obj, PBDL | PBDLCV):
         back = given[::-1]
         found |= {"pair_distance": obj.pair_distance(given, back), "is_similar": obj.is_similar(given, back)}
@@ -211,7 +212,7 @@ def main():
         path = folder / f"{name}.bregnet"
         if not path.exists():
             bregnet.save(obj, path)
-            expected[name] = {method: np.asarray(told).tolist() for method, told in answers(obj).items()}
+            expected[name] = {method: np.asarray(answer).tolist() for method, answer in answers(obj).items()}
             print(f"{path.stat().st_size:6} bytes  {path.relative_to(FOLDER)}")
     known.write_text(json.dumps(dict(sorted(expected.items())), indent=1) + "\n")
 

@@ -157,9 +157,9 @@ def bregman_objective(pieces, X, P, M, lam):
     s = values.max(1)[None, :] - values[:, active].T  # s_ij = D_f(x_j, x_i)
     retangent = _bregman_value(s, pieces[active, :-1], P, M, lam)
     s = np.diag(values)[None, :] - values.T
-    bowl = ((X[:, None, :] - X[None, :, :]) ** 2).sum(2) / 2
-    epsilon = np.max(np.maximum(-s, 0) / (bowl + np.eye(len(X))))
-    return min(retangent, _bregman_value(s + epsilon * bowl, pieces[:, :-1] + epsilon * X, P, M, lam))
+    paraboloid = ((X[:, None, :] - X[None, :, :]) ** 2).sum(2) / 2
+    epsilon = np.max(np.maximum(-s, 0) / (paraboloid + np.eye(len(X))))
+    return min(retangent, _bregman_value(s + epsilon * paraboloid, pieces[:, :-1] + epsilon * X, P, M, lam))
 
 
 def _bregman_value(s, a, P, M, lam):

@@ -113,13 +113,13 @@ def _retrieval():
     index.add(X)
     form = index.to_inner_product()
     found |= {"InnerProductForm items": form.items, "InnerProductForm queries": form.encode(QUERIES)}
-    neighbours = BregmanNearestNeighbors("kl", 4).fit(X)
+    neighbors = BregmanNearestNeighbors("kl", 4).fit(X)
     classifier = BregmanKNeighborsClassifier(PBDL(0.01, temperature=0.0, **SMALL), 5, weights="distance").fit(X, LABELS)
     regressor = BregmanKNeighborsRegressor(SHARP, 5).fit(X, TARGETS)
     ranker = BregmanRanker(SHARP).fit(X, LABELS)
     matrix = classifier.divergence_.pairwise(X, X)
     return found | {
-        "BregmanNearestNeighbors": neighbours.kneighbors()[1],
+        "BregmanNearestNeighbors": neighbors.kneighbors()[1],
         "BregmanKNeighborsClassifier": classifier.predict_proba(QUERIES),
         "BregmanKNeighborsRegressor": regressor.predict(QUERIES),
         "BregmanRanker": ranker.rank(QUERIES, 6)[1],

@@ -56,8 +56,8 @@ def main() -> None:
         ).split()
         assert where[0].startswith(str(folder)), where
         assert where[1] == bregnet.__version__, where
-        told = run(python.parent / "bregnet", "--version", folder=elsewhere)
-        assert told.split()[-1] == bregnet.__version__, told
+        output = run(python.parent / "bregnet", "--version", folder=elsewhere)
+        assert output.split()[-1] == bregnet.__version__, output
         print(f"{sdist.name} and {wheel.name} work")
 
 

@@ -16,7 +16,7 @@ from bregnet.divergences.generators import Generator, from_one
 TILE = 512  # points whose products with all centers are made at once; 256 are 1.2 times slower with 64 features
 
 
-class CentredPoints:
+class CenteredPoints:
     """Points with weights, and what of their divergences D(x, c) does not depend on the centers c.
 
     D does not change when an affine function is added to f. With the mean o of the points as origin,
@@ -57,7 +57,7 @@ class CentredPoints:
     def __len__(self) -> int:
         return len(self.x)
 
-    def as_centres(self, rows: Tensor) -> Tensor:
+    def as_centers(self, rows: Tensor) -> Tensor:
         """The points in these rows, moved to where the tangent of f exists, (m, d)."""
         return self.generator._interior(self.x[rows])
 
@@ -84,28 +84,28 @@ class CentredPoints:
             raise ValueError(f"X must not be so large, or spread so widely, that {precision} overflows, got {sizes}")
         return objective
 
-    def counts(self, labels: Tensor, n_centres: int) -> Tensor:
+    def counts(self, labels: Tensor, n_centers: int) -> Tensor:
         """Weight of each label, (k,)."""
         weights = None if self.weights is None else self.weights.double()
-        return torch.bincount(labels, weights, minlength=n_centres).double()
+        return torch.bincount(labels, weights, minlength=n_centers).double()
 
-    def sums(self, labels: Tensor, n_centres: int) -> Tensor:
+    def sums(self, labels: Tensor, n_centers: int) -> Tensor:
         """Weighted sums of the points of each label, (k, d), in double precision."""
-        sums = torch.zeros(n_centres, self.x.shape[1], dtype=torch.float64, device=self.x.device)
+        sums = torch.zeros(n_centers, self.x.shape[1], dtype=torch.float64, device=self.x.device)
         for rows in blocks(*self.x.shape, budget=CACHE):  # of x, not of x - o: these means stay in the domain of f
             x = self.x[rows] if self.weights is None else self.x[rows] * self.weights[rows, None]
             sums.index_add_(0, labels[rows], x.double())
         return sums
 
-    def means(self, labels: Tensor, centres: Tensor) -> Tensor:
+    def means(self, labels: Tensor, centers: Tensor) -> Tensor:
         """Weighted means of the points of each label, (k, d); the center itself where there are none."""
-        counts = self.counts(labels, len(centres))[:, None]
-        means = self.generator._interior((self.sums(labels, len(centres)) / counts).to(centres.dtype))
-        return torch.where(counts > 0, means, centres)
+        counts = self.counts(labels, len(centers))[:, None]
+        means = self.generator._interior((self.sums(labels, len(centers)) / counts).to(centers.dtype))
+        return torch.where(counts > 0, means, centers)
 
-    def under(self, generator: Generator) -> CentredPoints:
+    def under(self, generator: Generator) -> CenteredPoints:
         """The same points with another generator."""
-        return CentredPoints(generator, self.x, self.weights, self.origin, self.unit)
+        return CenteredPoints(generator, self.x, self.weights, self.origin, self.unit)
 
     @property
     def rounding(self) -> float:
@@ -162,15 +162,15 @@ class CentredPoints:
         slant = torch.sin(torch.arange(1.0, self.x.shape[1] + 1, device=self.x.device)).to(self.shifted)
         return (self.shifted @ slant).argsort()
 
-    def from_one(self, x: Tensor, centre: Tensor) -> Tensor:
+    def from_one(self, x: Tensor, center: Tensor) -> Tensor:
         """D(x, c) for the rows of x and one center (d,), to full precision."""
         parts = x.split(self.generator._batch_size(x))
-        return torch.cat([from_one(self.generator, rows, centre[None]) for rows in parts])
+        return torch.cat([from_one(self.generator, rows, center[None]) for rows in parts])
 
-    def tangents(self, centres: Tensor) -> tuple[Tensor, Tensor]:
+    def tangents(self, centers: Tensor) -> tuple[Tensor, Tensor]:
         """Tangent planes at the centers relative to that at o: slopes (k, d), and depths D(o, c) at o, (k,)."""
-        step = self.generator._batch_size(centres)
-        parts = centres.split(step)  # the same parts for both: a tie between pieces then goes to the same one
+        step = self.generator._batch_size(centers)
+        parts = centers.split(step)  # the same parts for both: a tie between pieces then goes to the same one
         slopes = torch.cat([self.generator._gradients(c) for c in parts]) - self._slope
         below = torch.cat([self.generator._paired(self.origin.expand_as(c), c) for c in parts])
         return slopes, below
@@ -185,10 +185,10 @@ class CentredPoints:
         for rows in batches(len(self), step):
             yield rows, torch.addmm(-below, self.shifted[rows], slopes.T, out=room[: rows.stop - rows.start])
 
-    def divergences(self, centres: Tensor) -> Tensor:
+    def divergences(self, centers: Tensor) -> Tensor:
         """D(x, c) for all points and centers, (n, k)."""
-        out = self.x.new_empty(len(self), len(centres))
-        for rows, block in self.heights(*self.tangents(centres)):
+        out = self.x.new_empty(len(self), len(centers))
+        for rows, block in self.heights(*self.tangents(centers)):
             torch.sub(self.values[rows, None], block, out=out[rows])
         return out.clamp_min_(0)
 

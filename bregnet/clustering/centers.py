@@ -18,65 +18,34 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array
 from bregnet._core.chunks import CACHE, rows_at_once
 from bregnet.clustering.assignment import Assignment
-from bregnet.clustering.centred_points import CentredPoints
+from bregnet.clustering.centered_points import CenteredPoints
 from bregnet.divergences import BregmanDivergence, Generator, SquaredEuclidean
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """What Lloyd's iteration found.
+    """What Lloyd's iteration found."""
 
-    Attributes
-    ----------
-    centres : Tensor of shape (n_clusters, n_features)
-    labels : Tensor of shape (n_points,)
-        Number of the center nearest to each point.
-    inertia : float
-        Weighted sum of the divergences D(x, c) of the points from their centers.
-    n_iter : int
-    history : tuple of float
-        That sum at the seeds and after each iteration; it never increases.
-    """
-
-    centres: Tensor
-    labels: Tensor
-    inertia: float
+    centers: Tensor  # (n_clusters, n_features)
+    labels: Tensor  # number of the center nearest to each point, (n_points,)
+    inertia: float  # weighted sum of the divergences D(x, c) of the points from their centers
     n_iter: int
-    history: tuple[float, ...]
+    history: tuple[float, ...]  # that sum at the seeds and after each iteration; it never increases
 
 
 @torch.no_grad()
-def nearest_centres(divergence: BregmanDivergence, X: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """The center c nearest to each row x of X, by D(x, c).
+def nearest_centers(divergence: BregmanDivergence, X: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
+    """The number of the center c nearest to each row x of X, by D(x, c), and these divergences, (n_points,) each.
 
-    Parameters
-    ----------
-    divergence : BregmanDivergence
-    X : Tensor of shape (n_points, n_features)
-    centres : Tensor of shape (n_centres, n_features)
-
-    Returns
-    -------
-    labels : Tensor of shape (n_points,)
-        Number of the center; of centers with the same tangent plane the one of least squared Euclidean distance.
-    divergences : Tensor of shape (n_points,)
-        D(x, c).
-
-    Examples
-    --------
-    >>> import torch
-    >>> from bregnet import divergence
-    >>> from bregnet.clustering.centres import nearest_centres
-    >>> nearest_centres(divergence("sqeuclidean"), torch.tensor([[0.0], [5.0]]), torch.tensor([[1.0], [4.0]]))
-    (tensor([0, 1]), tensor([1., 1.]))
+    Of centers with the same tangent plane the one of least squared Euclidean distance is taken.
     """
-    return _nearest(divergence.generator, *divergence._both(X, centres))
+    return _nearest(divergence.generator, *divergence._both(X, centers))
 
 
-def _nearest(generator: Generator, x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    origin = centres.mean(0)
+def _nearest(generator: Generator, x: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
+    origin = centers.mean(0)
     parts = x.split(rows_at_once(x.shape[1], budget=4 * CACHE))  # what is computed for each part is forgotten
-    found = [Assignment(CentredPoints(generator, part, None, origin), centres) for part in parts]
+    found = [Assignment(CenteredPoints(generator, part, None, origin), centers) for part in parts]
     return torch.cat([each.labels for each in found]), torch.cat([each.gaps for each in found]).to(x.dtype)
 
 
@@ -94,64 +63,39 @@ def lloyd(
 ) -> Clusters:
     """Clusters by Lloyd's iteration: points go to the nearest center, centers to the mean of their points.
 
-    Parameters
-    ----------
-    divergence : BregmanDivergence
-    X : Tensor of shape (n_points, n_features)
-    n_clusters : int
-    seed : RandomState
-        For the seeds.
-    weights : Tensor of shape (n_points,), default=None
-        Weight of each point, at least 0.
-    max_iter : int, default=300
-    tol : float, default=1e-4
-        Stop when the squared shift of all centers together is at most this share of the features' mean variance.
-    init : {"k-means++", "random"} or Tensor of shape (n_clusters, n_features), default="k-means++"
-
-    Returns
-    -------
-    clusters : Clusters
-
-    Examples
-    --------
-    >>> import numpy as np, torch
-    >>> from bregnet import divergence
-    >>> from bregnet.clustering.centres import lloyd
-    >>> X = torch.tensor([[1.0], [2.0], [8.0], [9.0]])
-    >>> found = lloyd(divergence("kl"), X, 2, seed=np.random.RandomState(0))
-    >>> sorted(found.centres[:, 0].tolist())
-    [1.5, 8.5]
+    It stops when the squared shift of all centers together is at most `tol` times the mean variance of the features.
+    `init` is "k-means++", "random" or the centers to start from.
     """
     points = weighted_points(divergence, X, weights)
     check_count(points, n_clusters)
-    centres = seeds(points, n_clusters, init, seed)
-    assigned = Assignment(points, centres)
+    centers = seeds(points, n_clusters, init, seed)
+    assigned = Assignment(points, centers)
     history = [assigned.objective]
     tolerance = tol * points.variance()
     for _ in range(max_iter):
-        moved = assigned.means(centres)
+        moved = assigned.means(centers)
         assigned.move(moved)
         if assigned.objective > history[-1]:
             break  # by rounding: the last step found nothing better
-        shift = (moved - centres).square().sum().item()
-        centres = moved
+        shift = (moved - centers).square().sum().item()
+        centers = moved
         history.append(assigned.objective)
         if assigned.n_changed == 0 or shift <= tolerance:
             break
     generator, unit = divergence.generator, points.unit
-    labels, _ = _nearest(generator, points.x, centres)
+    labels, _ = _nearest(generator, points.x, centers)
     step = generator._batch_size(points.x)
     pairs = zip(points.x.split(step), labels.split(step), strict=True)
-    accurate = torch.cat([generator._paired(x, centres[own]) for x, own in pairs])
+    accurate = torch.cat([generator._paired(x, centers[own]) for x, own in pairs])
     objectives = tuple(unit * each for each in history)
-    return Clusters(centres, labels, unit * points.total(accurate), max(1, len(history) - 1), objectives)
+    return Clusters(centers, labels, unit * points.total(accurate), max(1, len(history) - 1), objectives)
 
 
-def weighted_points(divergence: BregmanDivergence, X: Tensor, weights: Array | None) -> CentredPoints:
+def weighted_points(divergence: BregmanDivergence, X: Tensor, weights: Array | None) -> CenteredPoints:
     """Points to cluster, checked."""
     x = divergence.generator._points("X", X)
     scaled, unit = scaled_weights(x, weights)
-    points = CentredPoints(divergence.generator, x, scaled, unit=unit)
+    points = CenteredPoints(divergence.generator, x, scaled, unit=unit)
     points.total(points.values)  # raises an error where it overflows
     return points
 
@@ -165,7 +109,7 @@ def scaled_weights(x: Tensor, weights: Array | None) -> tuple[Tensor | None, flo
     return torch.as_tensor(checked / unit).to(x), unit
 
 
-def check_count(points: CentredPoints, n_clusters: int) -> None:
+def check_count(points: CenteredPoints, n_clusters: int) -> None:
     """Raise an error where there are fewer points than clusters."""
     check.integer_at_least("n_clusters", n_clusters, 1)
     n_counted = int((points.shares() > 0).sum())
@@ -175,24 +119,24 @@ def check_count(points: CentredPoints, n_clusters: int) -> None:
 
 
 def seeds(
-    points: CentredPoints, n_clusters: int, init: str | Tensor, seed: np.random.RandomState, *, name: str = "init"
+    points: CenteredPoints, n_clusters: int, init: str | Tensor, seed: np.random.RandomState, *, name: str = "init"
 ) -> Tensor:
     """Centers to start from, (n_clusters, d); `name` is that of the argument."""
     if isinstance(init, Tensor):
-        centres = points.generator._points(name, init, n_features=points.x.shape[1]).to(points.x)
-        if len(centres) != n_clusters:
-            raise ValueError(f"{name} must have one row for each of {n_clusters} clusters, got {len(centres)}")
-        return points.generator._interior(centres.clone())
+        centers = points.generator._points(name, init, n_features=points.x.shape[1]).to(points.x)
+        if len(centers) != n_clusters:
+            raise ValueError(f"{name} must have one row for each of {n_clusters} clusters, got {len(centers)}")
+        return points.generator._interior(centers.clone())
     check_count(points, n_clusters)
     if init == "random":
         rows = seed.choice(len(points), n_clusters, replace=False, p=points.shares().cpu().numpy())
-        return points.as_centres(torch.as_tensor(rows, device=points.x.device))
+        return points.as_centers(torch.as_tensor(rows, device=points.x.device))
     if init == "k-means++":
         return plus_plus(points, n_clusters, seed)
     raise ValueError(f"{name} must be 'k-means++', 'random' or an array of centers, got {init!r}")
 
 
-def plus_plus(points: CentredPoints, n_clusters: int, seed: np.random.RandomState) -> Tensor:
+def plus_plus(points: CenteredPoints, n_clusters: int, seed: np.random.RandomState) -> Tensor:
     """Greedy k-means++ with D(x, c), (n_clusters, d).
 
     Where D is 0 between all points and the seeds, as it may be on the pieces of a max-affine function, the squared
@@ -202,12 +146,12 @@ def plus_plus(points: CentredPoints, n_clusters: int, seed: np.random.RandomStat
     for generator in (points.generator, SquaredEuclidean()):
         if len(chosen) < n_clusters:
             seen = points if generator is points.generator else points.under(generator)
-            closest = Assignment(seen, points.as_centres(chosen)).gaps.to(points.x.dtype)
+            closest = Assignment(seen, points.as_centers(chosen)).gaps.to(points.x.dtype)
             chosen = torch.cat([chosen, farther(seen, closest, n_clusters - len(chosen), seed)])
-    return points.as_centres(torch.cat([chosen, _draw(points, points.shares(), n_clusters - len(chosen), seed)]))
+    return points.as_centers(torch.cat([chosen, _draw(points, points.shares(), n_clusters - len(chosen), seed)]))
 
 
-def farther(points: CentredPoints, closest: Tensor, count: int, seed: np.random.RandomState) -> Tensor:
+def farther(points: CenteredPoints, closest: Tensor, count: int, seed: np.random.RandomState) -> Tensor:
     """Row numbers of `count` more seeds; `closest` (n,) are the divergences from the nearest seed so far.
 
     Of a few points drawn in proportion to their weighted divergence, the one that reduces the sum most is taken. There
@@ -220,14 +164,14 @@ def farther(points: CentredPoints, closest: Tensor, count: int, seed: np.random.
         if not mass.any():
             break
         candidates = _draw(points, mass, n_trials, seed)
-        after = torch.minimum(points.divergences(points.as_centres(candidates)), closest[:, None])
+        after = torch.minimum(points.divergences(points.as_centers(candidates)), closest[:, None])
         best = int(points.weighted(after).sum(0).argmin())
         chosen.append(candidates[best])
         closest = after[:, best]
     return torch.stack(chosen) if chosen else torch.empty(0, dtype=torch.int64, device=closest.device)
 
 
-def _draw(points: CentredPoints, mass: Tensor, count: int, seed: np.random.RandomState) -> Tensor:
+def _draw(points: CenteredPoints, mass: Tensor, count: int, seed: np.random.RandomState) -> Tensor:
     """Row numbers drawn in proportion to `mass` (n,), independent of the order of the rows."""
     reached = mass[points.order].double().cumsum(0)
     thresholds = torch.as_tensor(seed.random_sample(count), device=mass.device) * reached[-1]

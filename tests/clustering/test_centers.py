@@ -21,8 +21,8 @@ from bregnet import (
 )
 from bregnet._core.chunks import at_most
 from bregnet.clustering.assignment import Assignment, fill_empty
-from bregnet.clustering.centred_points import CentredPoints
-from bregnet.clustering.centres import lloyd, nearest_centres, plus_plus
+from bregnet.clustering.centered_points import CenteredPoints
+from bregnet.clustering.centers import lloyd, nearest_centers, plus_plus
 
 N_FEATURES = 3
 
@@ -83,29 +83,29 @@ def state(seed=0):
 
 
 def objective(D, X, weights, found):
-    return float(weights @ D.paired(X, found.centres[found.labels]))
+    return float(weights @ D.paired(X, found.centers[found.labels]))
 
 
-# --- nearest centres -----------------------------------------------------------------------------------------------
+# --- nearest centers -----------------------------------------------------------------------------------------------
 
 
 @every_generator
 @settings(max_examples=60, deadline=None)
-def test_the_nearest_centre_is_that_of_the_full_matrix(name, seed):
+def test_the_nearest_center_is_that_of_the_full_matrix(name, seed):
     D, X, _ = draw(name, seed)
     C = X[20:29] * 0.7 + 0.1
-    labels, values = nearest_centres(D, X, C)
+    labels, values = nearest_centers(D, X, C)
     everything = D.pairwise(X, C)
     np.testing.assert_allclose(values, everything.amin(1), atol=1e-12)
     np.testing.assert_allclose(everything[range(len(X)), labels], everything.amin(1), atol=1e-12)
-    np.testing.assert_allclose(CentredPoints(D.generator, X).divergences(C), everything, atol=1e-12)
+    np.testing.assert_allclose(CenteredPoints(D.generator, X).divergences(C), everything, atol=1e-12)
 
 
-def test_centres_on_one_piece_are_told_apart_by_their_distance():
+def test_centers_on_one_piece_are_told_apart_by_their_distance():
     D = BregmanDivergence(MaxAffine([[1.0], [-1.0]], [0.0, 0.0]))  # |x|: D is 0 on either side
     C = torch.tensor([[1.0], [5.0], [-1.0], [-6.0]], dtype=torch.float64)
     X = torch.tensor([[0.5], [4.0], [2.0], [-3.0], [-4.0]], dtype=torch.float64)
-    labels, values = nearest_centres(D, X, C)
+    labels, values = nearest_centers(D, X, C)
     assert labels.tolist() == [0, 1, 0, 2, 3]
     assert not values.any()
 
@@ -118,7 +118,7 @@ def test_compiled_assignments_are_those_of_double_precision(n_features, k, scale
     C = torch.as_tensor(scale * (rng.standard_normal((k, n_features)) + 4))
     C[1::2] = C[::2][: len(C[1::2])] + 1e-9 * C[1::2]  # pairs that are close to each other
     weights = torch.as_tensor(rng.random(len(X)))
-    points = CentredPoints(SquaredEuclidean(), X, weights)
+    points = CenteredPoints(SquaredEuclidean(), X, weights)
     found = Assignment(points, C)
     by_torch = Assignment(points, C)
     by_torch._find_by_torch(*points.tangents(C))
@@ -138,9 +138,9 @@ def test_many_blocks_give_what_one_gives(k):
     rng = np.random.default_rng(1)
     D = BregmanDivergence(max_affine(rng, temperature=0.3))
     X = torch.as_tensor(rng.uniform(0.05, 0.95, (300, N_FEATURES)))
-    expected = nearest_centres(D, X, X[:k])
+    expected = nearest_centers(D, X, X[:k])
     with at_most(200):
-        labels, values = nearest_centres(D, X, X[:k])
+        labels, values = nearest_centers(D, X, X[:k])
     np.testing.assert_allclose(values, expected[1], atol=1e-14)
     assert torch.equal(labels, expected[0])
 
@@ -161,7 +161,7 @@ def test_divergences_from_the_mean_have_their_digits(name, dtype):
     rng = np.random.default_rng(0)
     f = GENERATORS[name](rng)
     X = torch.as_tensor(rng.standard_normal((300, N_FEATURES)) + 1050).to(dtype)
-    points = CentredPoints(f.to(dtype), X)
+    points = CenteredPoints(f.to(dtype), X)
     exact = BregmanDivergence(f).paired(X.double(), points.origin.double().expand_as(X))
     np.testing.assert_allclose(points.values, exact, rtol=2e4 * torch.finfo(dtype).eps, atol=0)
 
@@ -170,19 +170,19 @@ def test_sizes_of_many_orders_under_itakura_saito():
     X = torch.as_tensor(np.exp(np.random.default_rng(0).uniform(np.log(1e-18), 0, (300, 3))))
     D = divergence("itakura-saito")
     found = lloyd(D, X, 6, seed=state(), tol=0)
-    exact = torch.stack([D.paired(X, c.expand_as(X)) for c in found.centres], dim=1)
+    exact = torch.stack([D.paired(X, c.expand_as(X)) for c in found.centers], dim=1)
     assert torch.equal(found.labels, exact.argmin(1))
     assert (np.diff(found.history) <= 0).all()
     assert found.history[-1] == pytest.approx(float(exact.amin(1).sum()), rel=1e-6)
     means = torch.stack([X[found.labels == k].mean(0) for k in range(6)])
-    np.testing.assert_allclose(found.centres, means, rtol=1e-10)
+    np.testing.assert_allclose(found.centers, means, rtol=1e-10)
 
 
 def test_single_precision():
     D, X, _ = draw("kl", 0)
     double, single = (lloyd(D, x, 4, seed=state(), init=x[30:34]) for x in (X, X.float()))
-    assert single.centres.dtype == torch.float32
-    np.testing.assert_allclose(single.centres, double.centres, rtol=1e-5)
+    assert single.centers.dtype == torch.float32
+    np.testing.assert_allclose(single.centers, double.centers, rtol=1e-5)
     assert single.inertia == pytest.approx(double.inertia, rel=1e-4)
 
 
@@ -205,7 +205,7 @@ def test_squared_euclidean_agrees_with_scikit_learn(weighted):
     )
     peer = KMeans(6, init=X[:6], n_init=1, tol=0).fit(X, sample_weight=weights)
     np.testing.assert_array_equal(found.labels, peer.labels_)
-    np.testing.assert_allclose(found.centres, peer.cluster_centers_, atol=1e-10)
+    np.testing.assert_allclose(found.centers, peer.cluster_centers_, atol=1e-10)
     assert found.inertia == pytest.approx(peer.inertia_, rel=1e-12)
 
 
@@ -216,7 +216,7 @@ def test_squared_euclidean_agrees_with_faiss():
     peer.train(X, init_centroids=X[:5])
     found = lloyd(divergence("sqeuclidean"), torch.as_tensor(X), 5, seed=state(), init=torch.as_tensor(X[:5]), tol=0)
     assert found.inertia == pytest.approx(peer.obj[-1], rel=1e-4)
-    np.testing.assert_allclose(found.centres, peer.centroids, atol=1e-3)
+    np.testing.assert_allclose(found.centers, peer.centroids, atol=1e-3)
 
 
 def test_mahalanobis_is_euclidean_on_whitened_points():
@@ -226,7 +226,7 @@ def test_mahalanobis_is_euclidean_on_whitened_points():
     found = lloyd(D, torch.as_tensor(X), 5, seed=state(), init=torch.as_tensor(X[:5]), tol=0)
     peer = KMeans(5, init=X[:5] @ root, n_init=1, tol=0).fit(X @ root)
     np.testing.assert_array_equal(found.labels, peer.labels_)
-    np.testing.assert_allclose(found.centres.numpy() @ root, peer.cluster_centers_, atol=1e-10)
+    np.testing.assert_allclose(found.centers.numpy() @ root, peer.cluster_centers_, atol=1e-10)
     assert found.inertia == pytest.approx(peer.inertia_, rel=1e-10)
 
 
@@ -234,13 +234,13 @@ def test_kl_on_the_simplex_equals_brute_force():
     X = np.random.default_rng(0).dirichlet(np.ones(5), 200)
     found = lloyd(divergence("kl"), torch.as_tensor(X), 4, seed=state(), tol=0)
     C = plus_plus(
-        CentredPoints(KullbackLeibler(), torch.as_tensor(X)), 4, state()
+        CenteredPoints(KullbackLeibler(), torch.as_tensor(X)), 4, state()
     ).numpy()  # its seeds, then the iteration written out
     for _ in range(300):
         labels = rel_entr(X[:, None], C).sum(2).argmin(1)
         C = np.stack([X[labels == k].mean(0) for k in range(4)])
     np.testing.assert_array_equal(found.labels, labels)
-    np.testing.assert_allclose(found.centres, C, atol=1e-12)
+    np.testing.assert_allclose(found.centers, C, atol=1e-12)
     assert found.inertia == pytest.approx(rel_entr(X, C[labels]).sum(), rel=1e-10)
 
 
@@ -251,7 +251,7 @@ def test_the_objective_never_increases_and_the_end_is_a_fixed_point(name, seed):
     X = torch.as_tensor(moved(name, X.numpy(), seed))
     k, there, eps = 2 + seed % 9, D.to(X.dtype), torch.finfo(X.dtype).eps
     steps = [lloyd(there, X, k, seed=state(seed), weights=weights, tol=0, max_iter=m) for m in (1, 2, 3, 5, 300)]
-    X, steps = X.double(), [replace(found, centres=found.centres.double()) for found in steps]
+    X, steps = X.double(), [replace(found, centers=found.centers.double()) for found in steps]
     values = [objective(D, X, weights, found) for found in steps]  # not the iteration's own account
     size = 30 * eps * rounding(D, X, weights)
     assert (np.diff(values) <= size).all()
@@ -261,10 +261,10 @@ def test_the_objective_never_increases_and_the_end_is_a_fixed_point(name, seed):
     assert found.history[-1] == pytest.approx(values[-1], abs=size)
     assert found.n_iter < 300
 
-    every = torch.stack([D.paired(X, c.expand_as(X)) for c in found.centres], dim=1)
+    every = torch.stack([D.paired(X, c.expand_as(X)) for c in found.centers], dim=1)
     np.testing.assert_allclose(every[range(len(X)), found.labels], every.amin(1), rtol=1e4 * eps, atol=size)
     means = torch.stack([(weights * (found.labels == j)) @ X / (weights * (found.labels == j)).sum() for j in range(k)])
-    at_means = float(weights @ D.paired(X, torch.where(means.isnan(), found.centres, means)[found.labels]))
+    at_means = float(weights @ D.paired(X, torch.where(means.isnan(), found.centers, means)[found.labels]))
     assert values[-1] <= at_means + size
 
 
@@ -278,8 +278,8 @@ def test_weights_are_repetitions(name, seed):
     one = lloyd(D, X, 3, seed=state(), weights=weights, init=start, tol=0)
     other = lloyd(D, repeated, 3, seed=state(), init=start, tol=0)
     assert one.inertia == pytest.approx(other.inertia, rel=1e-9, abs=1e-12)
-    if name != "sharp":  # whose ties between centres rounding decides
-        np.testing.assert_allclose(one.centres, other.centres, atol=1e-9)
+    if name != "sharp":  # whose ties between centers rounding decides
+        np.testing.assert_allclose(one.centers, other.centers, atol=1e-9)
         expected = one.labels[counted].repeat_interleave(weights[counted].long())
         assert torch.equal(expected, other.labels)
 
@@ -288,7 +288,7 @@ def test_a_loose_tolerance_stops_earlier():
     X = torch.as_tensor(np.random.default_rng(0).standard_normal((2000, 3)))
     loose, tight = (lloyd(divergence("sqeuclidean"), X, 10, seed=state(), tol=tol) for tol in (1e-2, 0))
     assert loose.n_iter < tight.n_iter
-    assert torch.equal(loose.labels, nearest_centres(divergence("sqeuclidean"), X, loose.centres)[0])
+    assert torch.equal(loose.labels, nearest_centers(divergence("sqeuclidean"), X, loose.centers)[0])
 
 
 # --- empty clusters, duplicates, weights ---------------------------------------------------------------------------
@@ -297,20 +297,20 @@ def test_a_loose_tolerance_stops_earlier():
 def test_empty_clusters_get_the_farthest_points_and_the_objective_falls():
     X = torch.tensor([[0.0], [1.0], [10.0], [30.0]], dtype=torch.float64)
     start = torch.tensor([[0.0], [-50.0], [-60.0]], dtype=torch.float64)
-    points = CentredPoints(SquaredEuclidean(), X)
+    points = CenteredPoints(SquaredEuclidean(), X)
     found = Assignment(points, start)
     labels, gaps = found.labels, found.gaps
     assert labels.tolist() == [0, 0, 0, 0]
     assert fill_empty(points, labels, gaps, 3).tolist() == [0, 0, 2, 1]
     found = lloyd(divergence("sqeuclidean"), X, 3, seed=state(), init=start, tol=0)
-    assert sorted(found.centres[:, 0].tolist()) == [0.5, 10.0, 30.0]
+    assert sorted(found.centers[:, 0].tolist()) == [0.5, 10.0, 30.0]
     assert found.inertia == pytest.approx(0.5)
 
 
 def test_a_cluster_does_not_lose_its_last_point():
     X = torch.tensor([[0.0], [9.0], [1.0]], dtype=torch.float64)
     start = torch.tensor([[0.5], [20.0], [99.0]], dtype=torch.float64)
-    points = CentredPoints(SquaredEuclidean(), X)
+    points = CenteredPoints(SquaredEuclidean(), X)
     found = Assignment(points, start)
     labels, gaps = found.labels, found.gaps
     assert labels.tolist() == [0, 0, 0]
@@ -332,7 +332,7 @@ def test_points_of_no_weight_neither_count_nor_seed():
     for init in ("k-means++", "random"):
         for seed in range(5):
             found = lloyd(divergence("sqeuclidean"), X, 8, seed=state(seed), weights=weights, init=init)
-            assert found.centres.abs().max() < 10
+            assert found.centers.abs().max() < 10
             assert found.labels.shape == (45,)
 
 
@@ -346,8 +346,8 @@ def test_seeds_find_clusters_that_are_far_apart(name):
     homes = np.array([[0.1, 0.1, 0.1], [0.9, 0.1, 0.1], [0.1, 0.9, 0.1], [0.1, 0.1, 0.9], [0.9, 0.9, 0.9]])
     X = torch.as_tensor(homes.repeat(30, 0) + 1e-3 * rng.random((150, 3)))
     for seed in range(10):
-        chosen = plus_plus(CentredPoints(D.generator, X), 5, state(seed))
-        nearest = nearest_centres(divergence("sqeuclidean"), chosen, torch.as_tensor(homes))[0]
+        chosen = plus_plus(CenteredPoints(D.generator, X), 5, state(seed))
+        nearest = nearest_centers(divergence("sqeuclidean"), chosen, torch.as_tensor(homes))[0]
         assert sorted(nearest.tolist()) == [0, 1, 2, 3, 4]
 
 
@@ -355,18 +355,18 @@ def test_seeds_of_a_plain_maximum_spread_out_inside_its_pieces():
     D = BregmanDivergence(MaxAffine([[1.0], [-1.0]], [0.0, 0.0]))
     X = torch.as_tensor(np.r_[[-8.0] * 5, [-2.0] * 5, [3.0] * 5, [9.0] * 5][:, None])
     for seed in range(10):
-        chosen = plus_plus(CentredPoints(D.generator, X), 4, state(seed))
+        chosen = plus_plus(CenteredPoints(D.generator, X), 4, state(seed))
         assert sorted(chosen[:, 0].tolist()) == [-8, -2, 3, 9]
 
 
 def test_seeds_of_equal_points():
     X = torch.full((6, 2), 0.3).double()
-    assert torch.equal(plus_plus(CentredPoints(KullbackLeibler(), X), 4, state()), X[:4])
+    assert torch.equal(plus_plus(CenteredPoints(KullbackLeibler(), X), 4, state()), X[:4])
 
 
 def test_the_first_seed_is_drawn_by_weight():
     X, weights = torch.tensor([[0.0], [1.0], [2.0]]).double(), torch.tensor([1.0, 0.0, 3.0]).double()
-    chosen = [plus_plus(CentredPoints(SquaredEuclidean(), X, weights), 1, state(s)).item() for s in range(400)]
+    chosen = [plus_plus(CenteredPoints(SquaredEuclidean(), X, weights), 1, state(s)).item() for s in range(400)]
     assert set(chosen) == {0.0, 2.0}
     assert np.mean(np.array(chosen) == 2.0) == pytest.approx(0.75, abs=0.07)
 
