@@ -26,7 +26,7 @@ SOLVER = ("bregnet/solver",)
 LEARNING = (*SOLVER, "bregnet/learners", "bregnet/divergences")
 SELECTION = (*LEARNING, "bregnet/selection")
 SEARCH = ("bregnet/divergences", "bregnet/retrieval")
-OF_PARTS = {"regression": SOLVER, "search": SEARCH}  # of benchmarks.scale; the other parts learn
+OF_PARTS = {"regression": SOLVER, "search": SEARCH, "evaluation": SEARCH}  # of benchmarks.scale; the other parts learn
 
 
 class Work(NamedTuple):

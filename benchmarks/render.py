@@ -230,6 +230,9 @@ FIGURES: dict[str, Figure] = {
         {"temperature": "g", "side": "", "method": "", **RATIO, "bytes/item": ".0f"}
         | {"built in s": ".1f", "peak MB": ".0f", "queries/s": ".0f"},
     ),
+    "scale-evaluation": _rows(
+        "scale", "mAP, R-precision", {"side": "", "seconds": ".1f", "numpy in s": ".1f", "largest difference": ".0e"}
+    ),
     "selection-paths": _rows(
         "selection",
         "a path",
