@@ -233,11 +233,11 @@ def best_rates(pipes: dict[Any, int | None], k: int) -> dict[Any, list[float]]:
     return best
 
 
-def run(table: Table, case: Case, peers: list[Peer]) -> None:
+def run(table: Table, case: Case, peers: list[Peer], counts: tuple[int, ...]) -> None:
     """All methods on one collection. Each is measured in turns with faiss, and the best of each counts."""
     X, Q = case.items(), case.queries()[:N_CHECKED]
     expected = {
-        temperature: nearest_by_hand(case.divergence(temperature), case.side, X, Q, max(COUNTS))
+        temperature: nearest_by_hand(case.divergence(temperature), case.side, X, Q, max(counts))
         for temperature in {peer.temperature for peer in peers}
     }
     flat = Peer("faiss")
@@ -246,7 +246,7 @@ def run(table: Table, case: Case, peers: list[Peer]) -> None:
         for peer in peers:
             with started(case, peer) as measured:
                 about[peer] = measured.recv()
-                for effort, k in product(peer.efforts, COUNTS):
+                for effort, k in product(peer.efforts, counts):
                     pipes = {reference: None, measured: effort}
                     best = best_rates(pipes, k)
                     shown = [(flat, reference)] if peer is peers[0] else []
@@ -266,26 +266,33 @@ def run(table: Table, case: Case, peers: list[Peer]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="20,000 items of 16 and 64 features only, 100 pieces")
-    parser.add_argument("--features", type=int, choices=FEATURES, help="one number of features; all by default")
-    parser.add_argument("--graph", action="store_true", help="cells beside a graph of faiss (HNSW), and nothing else")
+    parser.add_argument(
+        "--quick", action="store_true", help="20,000 items and 100 pieces, 16 and 64 features by default"
+    )
+    parser.add_argument("--features", type=int, choices=FEATURES, help="one number of features")
+    parser.add_argument(
+        "--graph", action="store_true", help="cells and a graph of faiss (HNSW) instead, 16 and 64 features by default"
+    )
     parser.add_argument("--json", metavar="FILE", help="write all rows to a file")
     arguments = parser.parse_args()
     n_pieces, n = (100, 20_000) if arguments.quick else (400, 200_000)
-    features = FEATURES if arguments.features is None else (arguments.features,)
+    default = FEATURES[:2] if arguments.quick or arguments.graph else FEATURES
     title = (
-        f"The nearest items by a divergence of {n_pieces} pieces, learned up to 64 features, temperature {TEMPERATURE}"
+        f" by a divergence of {n_pieces} pieces, learned up to 64 features, temperature {TEMPERATURE}"
         f" unless said otherwise; {torch.get_num_threads()} threads; recall of {N_CHECKED} queries against all"
         " divergences in double precision"
     )
-    table = Table(title, COLUMNS)
-    cells = Peer("ivf", efforts=(4, 8, 16, 32, 64) if arguments.graph else (8, 16, 32))
-    others = [Peer("hnsw", efforts=(32, 64, 128, 256))] if arguments.graph else [Peer("exact", temperature=0.0)]
-    peers = [*([] if arguments.graph else [Peer("exact")]), cells, *others]
-    for d in features[:2] if arguments.quick else features:
+    if arguments.graph:
+        table = Table(f"Cells and graphs: the nearest items{title}", COLUMNS)
+        peers = [Peer("ivf", efforts=(4, 8, 16, 32, 64)), Peer("hnsw", efforts=(16, 32, 64, 128, 256))]
+    else:
+        table = Table(f"The nearest items{title}", COLUMNS)
+        peers = [Peer("exact"), Peer("ivf", efforts=(8, 16, 32)), Peer("exact", temperature=0.0)]
+    counts = (K,) if arguments.graph else COUNTS
+    for d in default if arguments.features is None else (arguments.features,):
         pieces = planes(d, n_pieces)
         for side in ("right", "left"):
-            run(table, Case(n if d <= 128 else n // 4, d, side, *pieces), peers)
+            run(table, Case(n if d <= 128 else n // 4, d, side, *pieces), peers, counts)
     write_json(arguments.json, [table])
 
 
