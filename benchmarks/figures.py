@@ -26,7 +26,7 @@ SOLVER = ("bregnet/solver",)
 LEARNING = (*SOLVER, "bregnet/learners", "bregnet/divergences")
 SELECTION = (*LEARNING, "bregnet/selection")
 SEARCH = ("bregnet/divergences", "bregnet/retrieval")
-OF_PARTS = {"regression": SOLVER, "search": SEARCH}  # of benchmarks.scale; the other parts learn
+OF_PARTS = {"regression": SOLVER, "search": SEARCH, "evaluation": SEARCH}  # of benchmarks.scale; the other parts learn
 
 
 class Work(NamedTuple):
@@ -52,7 +52,10 @@ JOBS: dict[str, list[Work]] = {
         work("solver", (*SOLVER, "benchmarks/solver_bregman.py"), "--only", "divergences"),
     ],
     "metric_learning": [work("metric_learning", SELECTION, "--sets", name) for name in metric_learning.SETS],
-    "search": [work("search", SEARCH, "--features", str(d)) for d in search.FEATURES],
+    "search": [
+        *(work("search", SEARCH, "--features", str(d)) for d in search.FEATURES),
+        work("search", SEARCH, "--graph"),
+    ],
     "clustering": [work("clustering", (*LEARNING, "bregnet/clustering"))],
     "scale": [work("scale", OF_PARTS.get(part, LEARNING), "--part", part) for part in scale.PARTS],
     "selection": [work("selection", SELECTION)],

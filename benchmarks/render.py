@@ -194,6 +194,9 @@ FIGURES: dict[str, Figure] = {
     "search-100": _search("right", 100, RATIO),
     "search-single": _search("right", 10, {"x one by one": ".3g"}),
     "search-rates": _search("right", 10, {"queries/s": ".0f", "bytes/item": ".0f"}),
+    "search-graph": Figure(
+        "search", "Cells and graphs", partial(pivot, index=("side", "method"), across="d", cell=RATIO)
+    ),
     "solver-convex": _rows("solver", "table 1", SPEED | {"x paper": ".0f"}),
     "solver-dc": _rows("solver", "table 2", SPEED | {"x paper": ".0f"}),
     "solver-alpha": _rows("solver", "alpha", SPEED),
@@ -229,6 +232,9 @@ FIGURES: dict[str, Figure] = {
         "The 10 nearest of",
         {"temperature": "g", "side": "", "method": "", **RATIO, "bytes/item": ".0f"}
         | {"built in s": ".1f", "peak MB": ".0f", "queries/s": ".0f"},
+    ),
+    "scale-evaluation": _rows(
+        "scale", "mAP, R-precision", {"side": "", "seconds": ".1f", "numpy in s": ".1f", "largest difference": ".0e"}
     ),
     "selection-paths": _rows(
         "selection",

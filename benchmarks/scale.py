@@ -1,6 +1,6 @@
 """Cost and quality as the number of points grows, several processes against one, and how many pieces are enough.
 
-    python -m benchmarks.scale [--quick] [--large] [--part growth,regression,processes,pieces,search] [--json FILE]
+    python -m benchmarks.scale [--quick] [--large] [--part A,B] [--json FILE]
 
 Every fit runs in a process of its own, so that its peak memory is its own. Memory is counted above that of the same
 process after a small fit (libraries and compiled code), and without the data themselves.
@@ -51,7 +51,7 @@ GROWTH_COLUMNS = {
     "gap": ".1%",
     "mAP": ".4f",
 }
-PARTS = ("growth", "regression", "processes", "pieces", "search")
+PARTS = ("growth", "regression", "processes", "pieces", "search", "evaluation")
 REGRESSION_FEATURES = 10
 REGRESSION_SIZES, QUICK_REGRESSION_SIZES = [1000, 3000, 10_000, 30_000, 100_000], [500, 1000, 2000, 4000]
 REGRESSION_COLUMNS = {
@@ -310,6 +310,7 @@ def main() -> None:
         "processes": lambda: [processes_table(10_000 if quick else 100_000, max_iter)],
         "pieces": lambda: [pieces_table(counts, 60 if quick else 300)],
         "search": lambda: scale_search.tables(quick),
+        "evaluation": lambda: [scale_search.evaluation_table(quick=quick)],
     }
     wanted = arguments.part.split(",")
     unknown = set(wanted) - set(parts)

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import faiss
 import numpy as np
 import torch
-from scipy.spatial.distance import cdist
 
 from benchmarks.data import latent_classes
 from benchmarks.report import Table, write_json
-from benchmarks.search import K, learned, rate
+from benchmarks.search import BLOCK, TEMPERATURE, K, learned, nearest_by_hand, rate, share_found
 from benchmarks.timing import in_own_process, peak_megabytes
 from bregnet import BregmanDivergence, BregmanIndex, MaxAffine
 from bregnet.metrics import (
@@ -30,11 +29,11 @@ from bregnet.metrics import (
     recall_at_k,
     retrieval_auc,
 )
+from bregnet.retrieval.evaluation import retrieval_scores
 
 D = 16
 TEMPERATURES = (0.1, 0.0)
 N_CHECKED, N_TIMED = 200, 1000
-BLOCK = 20_000  # items made, or compared with all queries, at once
 COLUMNS = {
     "temperature": "g",
     "side": "5",
@@ -85,27 +84,9 @@ def queries() -> np.ndarray:
     return latent_classes(N_TIMED, D, seed=2)[0]
 
 
-def nearest_by_hand(case: Case) -> np.ndarray:
-    """Rows of the nearest items of the first queries, (N_CHECKED, K), by all divergences in double precision.
-
-    Divergences that differ by rounding tie, and squared Euclidean distance decides.
-    """
-    divergence, Q = case.divergence(), queries()[:N_CHECKED]
-    X = items(case.n)
-    best = [np.empty((0, 3))] * len(Q)  # divergence, squared distance and row of the nearest so far
-    for start in range(0, case.n, BLOCK):
-        part = X[start : start + BLOCK]
-        values = divergence.pairwise(Q, part) if case.side == "right" else divergence.pairwise(part, Q).T
-        values, squares = values.round(10), cdist(Q, part, "sqeuclidean")
-        for number, (row, apart) in enumerate(zip(values, squares, strict=True)):
-            near = np.flatnonzero(row <= np.partition(row, K)[K])
-            found = np.concatenate([best[number], np.column_stack([row[near], apart[near], start + near])])
-            best[number] = found[np.lexsort(found.T[::-1])[:K]]
-    return np.array([rows[:, 2] for rows in best]).astype(int)
-
-
-def share_found(found: np.ndarray, expected: np.ndarray) -> float:
-    return float((found[:, :, None] == expected[:, None]).any(2).mean())
+def expected_of(case: Case) -> np.ndarray:
+    """Rows of the nearest items of the first queries, (N_CHECKED, K)."""
+    return nearest_by_hand(case.divergence(), case.side, items(case.n), queries()[:N_CHECKED], K)
 
 
 def by_faiss(case: Case, expected: np.ndarray) -> list[dict[str, Any]]:
@@ -163,7 +144,7 @@ def search_table(*, quick: bool) -> Table:
     for temperature in TEMPERATURES:
         for side in ("right",) if quick else ("right", "left"):
             case = Case(n, np.asarray(function.slopes), np.asarray(function.intercepts), temperature, side)
-            expected = nearest_by_hand(case)
+            expected = expected_of(case)
             flat = 0.0  # queries a second of faiss
             for measure in (
                 by_faiss,
@@ -210,6 +191,45 @@ def metric_table(*, quick: bool) -> Table:
         calls = [partial(metric, divergences, relevant, per_query=True, n_jobs=n_jobs) for n_jobs in (1, 2)]
         equal = np.array_equal(calls[0](), calls[1](), equal_nan=True)
         add(name, [seconds(call) for call in calls], "yes" if equal else "no")
+    return table
+
+
+def scores_by_hand(values: np.ndarray, relevant: np.ndarray) -> dict[str, np.ndarray]:
+    """Scores of each query by sorting all its divergences, (m, n); no two of these may be equal."""
+    hits = np.take_along_axis(relevant, values.argsort(1), 1)
+    found, places, total = hits.cumsum(1), np.arange(1, hits.shape[1] + 1), hits.sum(1)
+    return {
+        "map": (hits * found / places).sum(1) / total,
+        "r_precision": found[np.arange(len(hits)), total - 1] / total,
+        "auc": 1 - (hits * (places - found)).sum(1) / (total * (hits.shape[1] - total)),
+    }
+
+
+def evaluation_table(*, quick: bool) -> Table:
+    """The evaluation of a whole collection, beside numpy."""
+    n_queries, n_items, d = (500, 4500, 20) if quick else (5000, 45_000, 20)
+    function = learned(d, 100).function_
+    D = BregmanDivergence(MaxAffine(function.slopes, function.intercepts, temperature=TEMPERATURE))
+    (Q, y), (X, classes) = latent_classes(n_queries, d, seed=2), latent_classes(n_items, d, seed=1)
+    title = (
+        f"mAP, R-precision and AUC of {n_queries:,} queries and {n_items:,} items of {d} features, all of both sides"
+    )
+    columns = {"side": "5", "seconds": ".2f", "numpy in s": ".2f", "largest difference": ".1e"}
+    table = Table(f"{title}; numpy computes divergences in double precision and sorts them, on one thread", columns)
+    for side in ("right", "left"):
+        evaluate = partial(retrieval_scores, D, side=side, measures=("map", "r_precision", "auc"))
+        evaluate(Q[:10], y[:10], (X[:100], classes[:100]))  # compiles
+        began = time.perf_counter()
+        scores = evaluate(Q, y, (X, classes))
+        taken = time.perf_counter() - began
+        began = time.perf_counter()
+        parts = []
+        for rows in np.array_split(np.arange(n_queries), max(1, n_queries // 100)):
+            values = D.pairwise(Q[rows], X) if side == "right" else D.pairwise(X, Q[rows]).T
+            parts.append(scores_by_hand(values, y[rows, None] == classes))
+        by_hand = time.perf_counter() - began
+        away = max(np.abs(np.concatenate([p[name] for p in parts]) - scores[name]).max() for name in parts[0])
+        table.add(side=side, seconds=taken, **{"numpy in s": by_hand, "largest difference": float(away)})
     return table
 
 

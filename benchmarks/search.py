@@ -1,6 +1,6 @@
 """Searching by a divergence: queries a second and recall, beside faiss, each in a process of its own, in turns.
 
-python -m benchmarks.search [--quick] [--features D] [--json FILE]
+python -m benchmarks.search [--quick] [--features D] [--graph] [--json FILE]
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
 import torch
+from scipy.spatial.distance import cdist
 from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.data import latent_classes
@@ -27,13 +29,14 @@ K = 10
 COUNTS = (10, 100)  # nearest items
 FEATURES = (16, 64, 128, 384, 768)
 TEMPERATURE = 0.3
-N_QUERIES, N_SINGLE, N_CHECKED = 2000, 50, 50
+N_QUERIES, N_SINGLE, N_CHECKED = 2000, 50, 200
 ROUNDS = 3
+BLOCK = 20_000  # items made, or compared with all queries, at once
 COLUMNS = {
     "items": "d",
     "d": "d",
     "side": "5",
-    "method": "32",
+    "method": "39",
     "k": "d",
     "built in s": ".1f",
     "queries/s": ".4g",
@@ -108,31 +111,50 @@ class Peer(NamedTuple):
 
     method: str
     temperature: float = TEMPERATURE
-    nprobe: int | None = None
+    efforts: tuple[int | None, ...] = (None,)  # lists, or candidates in a graph, that a search looks at
+
+    def label(self, effort: int | None) -> str:
+        """Its name in a table."""
+        about = {"ivf": f", nprobe {effort}", "hnsw": f", efSearch {effort}"}.get(self.method, "")
+        return self.method + about + ("" if self.temperature else ", temperature 0")
 
 
 Search = Callable[..., Any]
 
 
-def faiss_flat(case: Case) -> tuple[Search, np.ndarray, str, float]:
-    """Raw inner products of the same shape, without ranking in double precision."""
+class Built(NamedTuple):
+    """An index: how it searches, for what, and what sets the effort of a search."""
+
+    search: Search
+    queries: np.ndarray
+    name: str
+    bytes_per_item: float
+    exert: Callable[[int], None] = lambda effort: None
+
+
+def by_faiss(case: Case, items: np.ndarray, *, graph: bool) -> Built:
+    """Raw inner products, all or by a graph of neighbors, without ranking in double precision."""
     index = BregmanIndex(case.divergence(), side=case.side)
-    index.add(case.items())
-    form = index.to_inner_product()
-    flat = faiss.IndexFlatIP(form.width)
-    flat.add(form.items)
-    return flat.search, form.encode(case.queries()), "IndexFlatIP", 4.0 * form.width
+    index.add(items)
+    form = index.to_inner_product(symmetric=graph)
+    if not graph:
+        flat = faiss.IndexFlatIP(form.width)
+        flat.add(form.items)
+        return Built(flat.search, form.encode(case.queries()), "IndexFlatIP", 4.0 * form.width)
+    links = faiss.IndexHNSWFlat(form.width, 32)
+    links.add(form.items)
+    size = faiss.serialize_index(links).nbytes / case.n
+    exert = partial(setattr, links.hnsw, "efSearch")
+    return Built(links.search, form.encode(case.queries()), "IndexHNSWFlat", size, exert)
 
 
-def index_of(case: Case, peer: Peer) -> tuple[Search, np.ndarray, str, float]:
+def by_index(case: Case, items: np.ndarray, peer: Peer) -> Built:
     """An index of this package."""
-    kind, nprobe = ("flat", 1) if peer.nprobe is None else ("ivf", peer.nprobe)
-    index = BregmanIndex(
-        case.divergence(peer.temperature), side=case.side, kind=kind, nprobe=nprobe, device="cpu", random_state=0
-    )
-    index.add(case.items())
+    kind = "ivf" if peer.method == "ivf" else "flat"
+    index = BregmanIndex(case.divergence(peer.temperature), side=case.side, kind=kind, device="cpu", random_state=0)
+    index.add(items)
     index.search(case.queries()[:1], K)
-    return index.search, case.queries(), index.method, index.bytes_per_item
+    return Built(index.search, case.queries(), index.method, index.bytes_per_item, partial(setattr, index, "nprobe"))
 
 
 def one_by_one(search: Search, k: int, Q: np.ndarray) -> None:
@@ -143,13 +165,17 @@ def one_by_one(search: Search, k: int, Q: np.ndarray) -> None:
 
 def serve(case: Case, peer: Peer, pipe: Any) -> None:
     """In a process of its own: build, then measure whenever the parent asks for it, and answer what was found."""
+    items, graph = case.items(), peer.method == "hnsw"
     began = time.perf_counter()
-    search, Q, name, size = faiss_flat(case) if peer.method == "faiss" else index_of(case, peer)
-    pipe.send({"built in s": time.perf_counter() - began, "name": name, "bytes/item": size})
+    built = by_index(case, items, peer) if peer.method in ("exact", "ivf") else by_faiss(case, items, graph=graph)
+    search, Q = built.search, built.queries
+    pipe.send({"built in s": time.perf_counter() - began, "name": built.name, "bytes/item": built.bytes_per_item})
     for k in COUNTS:
         search(Q[:128], k)
     while (asked := pipe.recv()) is not None:
-        k, what = asked
+        effort, k, what = asked
+        if effort is not None:
+            built.exert(effort)
         if what == "found":
             pipe.send(np.asarray(search(Q[:N_CHECKED], k)[1]))
         elif what == "batch":
@@ -174,78 +200,99 @@ def started(case: Case, peer: Peer) -> Iterator[Any]:
         process.join()
 
 
-def nearest_by_hand(D: BregmanDivergence, side: str, X: np.ndarray, Q: np.ndarray, k: int) -> list[set[int]]:
-    """The nearest items by all divergences, in double precision; ties by squared Euclidean distance."""
-    out = []
-    for query in Q:
-        values = D.pairwise(query[None], X)[0] if side == "right" else D.pairwise(X, query[None])[:, 0]
-        near = np.flatnonzero(values <= np.partition(values, k)[k] + 1e-9)
-        order = np.lexsort((np.square(X[near] - query).sum(1), values[near].round(10)))
-        out.append(set(near[order[:k]].tolist()))
-    return out
+def nearest_by_hand(D: BregmanDivergence, side: str, X: np.ndarray, Q: np.ndarray, k: int) -> np.ndarray:
+    """Rows of the nearest items of all queries, (m, k), by all divergences in double precision.
+
+    Divergences that differ by rounding tie, and squared Euclidean distance decides.
+    """
+    best = [np.empty((0, 3))] * len(Q)  # divergence, squared distance and row of the nearest so far
+    for start in range(0, len(X), BLOCK):
+        part = X[start : start + BLOCK]
+        values = D.pairwise(Q, part) if side == "right" else D.pairwise(part, Q).T
+        values, squares = values.round(10), cdist(Q, part, "sqeuclidean")
+        for number, (row, apart) in enumerate(zip(values, squares, strict=True)):
+            near = np.flatnonzero(row <= np.partition(row, k - 1)[k - 1])
+            found = np.concatenate([best[number], np.column_stack([row[near], apart[near], start + near])])
+            best[number] = found[np.lexsort(found.T[::-1])[:k]]
+    return np.array([rows[:, 2] for rows in best]).astype(int)
 
 
-def recall(found: np.ndarray, expected: list[set[int]]) -> float:
-    """The share of the nearest items that were found."""
-    shares = [len(set(row) & right) / len(right) for row, right in zip(found.tolist(), expected, strict=True)]
-    return float(np.mean(shares))
+def share_found(found: np.ndarray, expected: np.ndarray) -> float:
+    """The share of the nearest items that were found: recall."""
+    return float((found[:, :, None] == expected[:, None]).any(2).mean())
 
 
-def run(table: Table, case: Case) -> None:
-    """All methods on one collection. Each is measured beside faiss, the two in turns, and the best of each counts."""
+def best_rates(pipes: dict[Any, int | None], k: int) -> dict[Any, list[float]]:
+    """The best rates of each process with its effort, in batches and one query at a time, from all of them in turns."""
+    best = {pipe: [0.0, 0.0] for pipe in pipes}
+    for _ in range(ROUNDS):
+        for pipe, effort in pipes.items():
+            for number, what in enumerate(("batch", "single")):
+                pipe.send((effort, k, what))
+                best[pipe][number] = max(best[pipe][number], pipe.recv())
+    return best
+
+
+def run(table: Table, case: Case, peers: list[Peer], counts: tuple[int, ...]) -> None:
+    """All methods on one collection. Each is measured in turns with faiss, and the best of each counts."""
     X, Q = case.items(), case.queries()[:N_CHECKED]
-    temperatures = (TEMPERATURE, 0.0)
-    expected = {(t, k): nearest_by_hand(case.divergence(t), case.side, X, Q, k) for t in temperatures for k in COUNTS}
-    peers = [Peer("exact"), *(Peer("ivf", nprobe=count) for count in (8, 16, 32)), Peer("exact", temperature=0.0)]
+    expected = {
+        temperature: nearest_by_hand(case.divergence(temperature), case.side, X, Q, max(counts))
+        for temperature in {peer.temperature for peer in peers}
+    }
     flat = Peer("faiss")
-    about = {"items": case.n, "d": case.d, "side": case.side}
-    for peer in peers:
-        with started(case, flat) as reference, started(case, peer) as measured:
-            built = {peer: measured.recv(), flat: reference.recv()}
-            for k in COUNTS:
-                best: dict[tuple[Peer, str], float] = {}
-                for _ in range(ROUNDS):
-                    for each, pipe in ((flat, reference), (peer, measured)):
-                        for what in ("batch", "single"):
-                            pipe.send((k, what))
-                            best[each, what] = max(best.get((each, what), 0.0), pipe.recv())
-                shown = ((flat, reference), (peer, measured)) if peer is peers[0] else ((peer, measured),)
-                for each, pipe in shown:
-                    pipe.send((k, "found"))
-                    right = recall(pipe.recv(), expected[each.temperature, k])
-                    probes = "" if each.nprobe is None else f", nprobe {each.nprobe}"
-                    cold = "" if each.temperature else ", temperature 0"
-                    values = {
-                        "method": f"{each.method}{probes}{cold} ({built[each]['name']})",
-                        "k": k,
-                        "recall": right,
-                        "queries/s": best[each, "batch"],
-                        "one by one/s": best[each, "single"],
-                        "x faiss flat": best[each, "batch"] / best[flat, "batch"],
-                        "x one by one": best[each, "single"] / best[flat, "single"],
-                        **{name: built[each][name] for name in ("built in s", "bytes/item")},
-                    }
-                    table.add(**about, **values)
+    with started(case, flat) as reference:
+        about = {flat: reference.recv()}
+        for peer in peers:
+            with started(case, peer) as measured:
+                about[peer] = measured.recv()
+                for effort, k in product(peer.efforts, counts):
+                    pipes = {reference: None, measured: effort}
+                    best = best_rates(pipes, k)
+                    shown = [(flat, reference)] if peer is peers[0] else []
+                    for each, pipe in (*shown, (peer, measured)):
+                        pipe.send((pipes[pipe], k, "found"))
+                        built, ratios = about[each], np.divide(best[pipe], best[reference])
+                        values = {
+                            "method": f"{each.label(pipes[pipe])} ({built['name']})",
+                            "k": k,
+                            "recall": share_found(pipe.recv(), expected[each.temperature][:, :k]),
+                            **dict(zip(("queries/s", "one by one/s"), best[pipe], strict=True)),
+                            **dict(zip(("x faiss flat", "x one by one"), ratios.tolist(), strict=True)),
+                            **{name: built[name] for name in ("built in s", "bytes/item")},
+                        }
+                        table.add(items=case.n, d=case.d, side=case.side, **values)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="20,000 items of 16 and 64 features only, 100 pieces")
-    parser.add_argument("--features", type=int, choices=FEATURES, help="one number of features; all by default")
+    parser.add_argument(
+        "--quick", action="store_true", help="20,000 items and 100 pieces, 16 and 64 features by default"
+    )
+    parser.add_argument("--features", type=int, choices=FEATURES, help="one number of features")
+    parser.add_argument(
+        "--graph", action="store_true", help="cells and a graph of faiss (HNSW) instead, 16 and 64 features by default"
+    )
     parser.add_argument("--json", metavar="FILE", help="write all rows to a file")
     arguments = parser.parse_args()
     n_pieces, n = (100, 20_000) if arguments.quick else (400, 200_000)
-    features = FEATURES if arguments.features is None else (arguments.features,)
+    default = FEATURES[:2] if arguments.quick or arguments.graph else FEATURES
     title = (
-        f"The nearest items by a divergence of {n_pieces} pieces, learned up to 64 features, temperature {TEMPERATURE}"
+        f" by a divergence of {n_pieces} pieces, learned up to 64 features, temperature {TEMPERATURE}"
         f" unless said otherwise; {torch.get_num_threads()} threads; recall of {N_CHECKED} queries against all"
         " divergences in double precision"
     )
-    table = Table(title, COLUMNS)
-    for d in features[:2] if arguments.quick else features:
+    if arguments.graph:
+        table = Table(f"Cells and graphs: the nearest items{title}", COLUMNS)
+        peers = [Peer("ivf", efforts=(4, 8, 16, 32, 64)), Peer("hnsw", efforts=(16, 32, 64, 128, 256))]
+    else:
+        table = Table(f"The nearest items{title}", COLUMNS)
+        peers = [Peer("exact"), Peer("ivf", efforts=(8, 16, 32)), Peer("exact", temperature=0.0)]
+    counts = (K,) if arguments.graph else COUNTS
+    for d in default if arguments.features is None else (arguments.features,):
         pieces = planes(d, n_pieces)
         for side in ("right", "left"):
-            run(table, Case(n if d <= 128 else n // 4, d, side, *pieces))
+            run(table, Case(n if d <= 128 else n // 4, d, side, *pieces), peers, counts)
     write_json(arguments.json, [table])
 
 

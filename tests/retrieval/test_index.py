@@ -414,6 +414,8 @@ class TestCells:
         D, X, Q = divergences(3)[name], points(0, 500, 3), points(1, 20, 3)
         index = index_of(D, X, side=side, kind="ivf", n_cells=10, nprobe=10, random_state=0)
         assert_nearest(D, side, X, np.arange(500), Q, index.search(Q, 5), 5)
+        for query in Q:  # one alone has a route of its own
+            assert_nearest(D, side, X, np.arange(500), query[None], index.search(query[None], 5), 5)
         assert index.recall(Q, 5) == 1.0
 
     @pytest.mark.parametrize("side", SIDES)

@@ -9,8 +9,22 @@ from bregnet._core.parallel import in_threads
 from bregnet.retrieval.engine import Settings
 from bregnet.retrieval.flat import FlatEngine
 from bregnet.retrieval.items import Gallery
-from bregnet.retrieval.scan import scan
+from bregnet.retrieval.scan import FEW, Lists, scan, scan_lists
 from tests.support.search_at_random import assert_nearest, divergences, points
+
+KINDS = st.sampled_from(["plain", "lattice", "far", "near", "single"])
+
+
+def setting(seed, n, n_features, n_queries, name, side, kind):
+    """Items of some kind as an engine with all of them, and queries."""
+    X, Q = points(seed, n, n_features, kind == "lattice"), points(seed + 1, n_queries, n_features, kind == "lattice")
+    if kind == "far":
+        X[:3] *= 1e4  # much longer than the others, so they are always ranked
+    if kind == "near":
+        Q[:3] = X[: min(3, n_queries)] * (1 + 1e-9)
+    X = torch.as_tensor(X, dtype=torch.float32 if kind == "single" else torch.float64)
+    gallery = Gallery(divergences(n_features)[name], side, X, torch.arange(n))
+    return FlatEngine.build(gallery, Settings()), torch.as_tensor(Q)
 
 
 @settings(max_examples=150, deadline=None)
@@ -21,20 +35,14 @@ from tests.support.search_at_random import assert_nearest, divergences, points
     k=st.integers(1, 12),
     name=st.sampled_from(sorted(divergences(1))),
     side=st.sampled_from(["right", "left"]),
-    kind=st.sampled_from(["plain", "lattice", "far", "near", "single"]),
+    kind=KINDS,
+    n_queries=st.sampled_from([1, 1, 2, 5]),  # one alone has a route of its own
     tile=st.sampled_from([(1, 7), (3, 64), (5, 100), (256, 1024)]),
 )
-def test_nothing_that_belongs_to_the_answer_is_lost(seed, n, n_features, k, name, side, kind, tile):
+def test_nothing_that_belongs_to_the_answer_is_lost(seed, n, n_features, k, name, side, kind, n_queries, tile):
     """Of all other items the products are below the bound, and the nearest of all items are found."""
-    X, Q = points(seed, n, n_features, kind == "lattice"), points(seed + 1, 5, n_features, kind == "lattice")
-    if kind == "far":
-        X[:3] *= 1e4  # much longer than the others, so they are always ranked
-    if kind == "near":
-        Q[:3] = X[:3] * (1 + 1e-9)
-    X = torch.as_tensor(X, dtype=torch.float32 if kind == "single" else torch.float64)
-    D = divergences(n_features)[name]
-    engine = FlatEngine.build(Gallery(D, side, X, torch.arange(n)), Settings())
-    queries = engine.vectors.lift.queries(torch.as_tensor(Q))
+    engine, Q = setting(seed, n, n_features, n_queries, name, side, kind)
+    queries = engine.vectors.lift.queries(Q)
     found = scan(engine.vectors, queries, k, tile)
     products = queries.vectors.float() @ engine.vectors.coarse.T
     for number in torch.isfinite(found.bounds).nonzero()[:, 0].tolist():
@@ -44,7 +52,55 @@ def test_nothing_that_belongs_to_the_answer_is_lost(seed, n, n_features, k, name
         others[kept] = False
         assert (products[number][others] <= found.bounds[number] + 1e-6).all()
         assert torch.isin(engine.vectors.long, kept).all()
-    assert_nearest(D, side, X.double().numpy(), np.arange(n), Q, engine.search(torch.as_tensor(Q), k, Settings()), k)
+    D, X = engine.gallery.divergence, engine.gallery.points.double().numpy()
+    assert_nearest(D, side, X, np.arange(n), Q.numpy(), engine.search(Q, k, Settings()), k)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 100_000),
+    n=st.integers(60, 3000),  # a list may be longer than what one query looks at at once
+    n_features=st.sampled_from([1, 3, 8, 33]),
+    k=st.integers(1, 12),
+    name=st.sampled_from(sorted(divergences(1))),
+    side=st.sampled_from(["right", "left"]),
+    kind=KINDS,
+    n_queries=st.integers(1, 12),
+    n_lists=st.integers(1, 9),
+    n_probes=st.integers(1, 9),
+)
+def test_few_and_many_queries_keep_the_same_items_of_lists(
+    seed, n, n_features, k, name, side, kind, n_queries, n_lists, n_probes
+):
+    """Of the probed lists, and of no other, what may belong to the answer, by both routes."""
+    engine, Q = setting(seed, n, n_features, n_queries, name, side, kind)
+    vectors, rng = engine.vectors, np.random.default_rng(seed)
+    rows = torch.as_tensor(rng.permutation(n))
+    inner = np.sort(rng.integers(0, n + 1, n_lists - 1))  # some lists are empty
+    lists = Lists(vectors.coarse[rows], rows, torch.as_tensor(np.r_[0, inner, n]))
+    probes = torch.as_tensor(np.argsort(rng.random((n_queries, n_lists)), axis=1)[:, :n_probes].copy())
+    queries = vectors.lift.queries(Q)
+    repeated = -(-FEW * n_lists // probes.numel())  # enough of the same queries for the other route
+    many = torch.arange(n_queries).repeat(repeated)
+    assert probes[many].numel() >= FEW * n_lists
+    together = scan_lists(vectors, queries[many], k, lists, probes[many])
+    alone = [scan_lists(vectors, queries[q : q + 1], k, lists, probes[q : q + 1]) for q in range(n_queries)]
+    for q, one in enumerate(alone):
+        probed = torch.cat([rows[lists.starts[p] : lists.starts[p + 1]] for p in probes[q].tolist()])
+        expected = torch.cat([probed, vectors.long]).unique()
+        values = vectors._products(queries[q : q + 1], expected[None])[0]
+        nearest = values.sort().values[: min(k, len(expected))]
+        for found, number in ((one, 0), (together, q)):
+            if found.bounds[number] == torch.inf:  # too many are nearly equal
+                continue
+            kept = found.rows[number][found.rows[number] >= 0]
+            assert len(kept.unique()) == len(kept)
+            assert torch.isin(kept, expected).all()
+            found_values, scale = found.divergences[number][: len(nearest)], float(queries.scale[q])
+            torch.testing.assert_close(found_values, nearest, rtol=1e-9, atol=1e-9 * scale)
+            others = expected[~torch.isin(expected, kept)]
+            products = vectors.coarse[others] @ queries.vectors[q].float()
+            assert (products <= found.bounds[number] + 1e-6).all()
 
 
 def test_queries_that_tie_with_too_many_are_left_to_the_other_route():
