@@ -128,8 +128,8 @@ def every(style: str) -> Callable[[list[Row]], list[str]]:
     return lambda rows: table(rows, {name: style for name in rows[0] if name != "table"})
 
 
-def _retrieval(protocol: str) -> Figure:
-    show = partial(pivot, index=("method",), across="set", cell={"mAP": ".1f", "accuracy": ".1f"})
+def _retrieval(protocol: str, *scores: str) -> Figure:
+    show = partial(pivot, index=("method",), across="set", cell=dict.fromkeys(scores or ("mAP", "accuracy"), ".1f"))
     return Figure("metric_learning", "retrieval", show, lambda row: row["protocol"] == protocol)
 
 
@@ -160,6 +160,7 @@ FIGURES: dict[str, Figure] = {
         )
     ),
     **{f"retrieval-{name}": _retrieval(name) for name in ("training", "unseen", "classes", "pairs", "triplets")},
+    "accuracy-training": _retrieval("training", "accuracy"),
     "retrieval-means": Figure("metric_learning", "retrieval", lambda rows: table(summary(rows), SUMMARY)),
     "clusters": Figure(
         "clustering", "clusters", partial(pivot, index=("method",), across="set", cell={"NMI": ".1f", "Rand": ".1f"})
