@@ -235,7 +235,7 @@ class SolverEstimator(BaseEstimator, ABC):
         )
 
     def _penalty_level(self, units: Standardisation, device: torch.device) -> Tensor:
-        """alpha_l in the solver's coordinates: alpha acts on the original slopes where nothing is standardised."""
+        """alpha_l in the solver's coordinates: alpha acts on the original slopes where nothing is standardized."""
         unit = np.ones_like(units.unit) if self.standardize else units.target_scale * units.unit
         return torch.as_tensor(check.positive("alpha", self.alpha) / unit, device=device)
 

@@ -43,7 +43,7 @@ def _mahalanobis(
 ) -> Quadratic:
     """A Mahalanobis generator in the original units, scaled so that dissimilar pairs are the margin apart on average.
 
-    The points are centred and of unit variance; features that are 0 throughout get no weight.
+    The points are centered and of unit variance; features that are 0 throughout get no weight.
     """
     matrix = np.zeros((points.shape[1], points.shape[1]))
     varies = np.flatnonzero(points.any(0))
@@ -54,7 +54,7 @@ def _mahalanobis(
     if kind == "euclid":
         metric = np.eye(len(varies))
     elif kind == "nca":
-        metric = _neighbourhood_components(points, classes, random_state)
+        metric = _neighborhood_components(points, classes, random_state)
     else:
         metric = _within(points, points[tangents[similar]] - points[others[similar]], classes, supervision.weights)
     apart = points[tangents[~similar]] - points[others[~similar]]
@@ -81,7 +81,7 @@ def _within(
     return np.linalg.inv(covariance / level + 1e-6 * np.eye(len(covariance)))
 
 
-def _neighbourhood_components(points: np.ndarray, classes: np.ndarray | None, random_state: Any) -> np.ndarray:
+def _neighborhood_components(points: np.ndarray, classes: np.ndarray | None, random_state: Any) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # its default 50 iterations are a sensible early stop
         components = NeighborhoodComponentsAnalysis(random_state=random_state).fit(points, classes).components_

@@ -93,15 +93,15 @@ class PBDL(LearnedPairs, SolverEstimator):
         Whether similar and dissimilar pairs weigh one half each in total; otherwise every pair weighs the same.
     temperature : float, default=0.2
         Smoothing of the learned function, in the units of D. It breaks the ties of a plain maximum, 0, and improves
-        the ranking of rows that were not learned from: 0.1 to 0.3 for ranking, more for nearest neighbours.
+        the ranking of rows that were not learned from: 0.1 to 0.3 for ranking, more for nearest neighbors.
     strictness : float, default=0.0
         Curvature added to the learned function, for features of unit variance (or as they are, without
         `standardize`): D(x, y) = 0 only for x = y.
     companion : None, "euclid", "within", "nca" or Generator, default=None
         A generator added to the learned one. "euclid" is the squared Euclidean distance of features of unit variance,
-        "within" the Mahalanobis distance of the within-class covariance, "nca" that of neighbourhood components
+        "within" the Mahalanobis distance of the within-class covariance, "nca" that of neighborhood components
         analysis (labels only); all are scaled so that dissimilar training pairs are 2 apart on average, as PBDL wants
-        them. It mends nearest-neighbour accuracy where a linear metric does well.
+        them. It mends nearest-neighbor accuracy where a linear metric does well.
     companion_weight : float, default=1.0
         Its weight.
     feature_map : "auto", None, "lda", "rbf", "rbf+lda" or transformer, default="auto"
