@@ -281,19 +281,19 @@ def measure(table: Table, name: str, parts: list[Split]) -> None:
                 if (split := protocol.part(whole)) is None:
                     continue
                 key = protocol.part, protocol.known, method.name, number
-                if key not in learned:
-                    began = time.perf_counter()
-                    try:
+                try:
+                    if key not in learned:
+                        began = time.perf_counter()
                         ranking = method.learn(split.X, *protocol.known(split.y))
-                    except ValueError as error:  # metric-learn's, of sets with equal rows
-                        if method.kind != "metric" and not isinstance(error, TooFewClassesError):
-                            raise
-                        print(f"{method.name} fails on {name}: {error}")
-                        found.clear()
-                        break
-                    learned[key] = ranking, time.perf_counter() - began
-                ranking, seconds = learned[key]
-                found.append({**scores(ranking, split, protocol), "seconds": seconds})
+                        learned[key] = ranking, time.perf_counter() - began
+                    ranking, seconds = learned[key]
+                    found.append({**scores(ranking, split, protocol), "seconds": seconds})
+                except Exception as error:  # of a peer
+                    if method.kind != "metric" and not isinstance(error, TooFewClassesError):
+                        raise
+                    print(f"{method.name} fails on {name}: {error}")
+                    found.clear()
+                    break
             if found:
                 means = {key: float(np.mean([each[key] for each in found])) for key in found[0]}
                 star = "*" if name in UNTOUCHED else ""
