@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.figures import JOBS, PAPER, earlier
+from benchmarks.metric_learning import SUMMARY, summary
 from benchmarks.paper_tables import behind_lines, sheet_lines, sheets, short_times
 from benchmarks.paper_units import chosen_rows
 from benchmarks.report import shown
@@ -68,29 +69,6 @@ def _markdown(names: Sequence[str], cells: Iterable[Sequence[str]], words: Seque
 def _word(text: str) -> str:
     """Code as code."""
     return f"`{text}`" if re.fullmatch(r"\w+\(.*\)(\.\w+)?", text) else text
-
-
-def means(rows: Sequence[Row]) -> list[str]:
-    """Of retrieval over sets, and on how many sets ours is above every metric, and within 3 of the best ceiling."""
-    best: dict[tuple, float] = {}
-    for row in rows:
-        key = row["protocol"], row["set"], row["kind"]
-        best[key] = max(best.get(key, 0.0), row["mAP"])
-    out = []
-    for protocol, method in dict.fromkeys((row["protocol"], row["method"]) for row in rows):
-        own = [row for row in rows if (row["protocol"], row["method"]) == (protocol, method)]
-        line: Row = {"protocol": protocol, "method": method, "sets": len(own)}
-        for name in ("mAP", "accuracy", "seconds"):
-            values = [row[name] for row in own if row.get(name) is not None]
-            line[name] = sum(values) / len(values) if values else None
-        if own[0]["kind"] == "ours":
-            line["above every metric"] = sum(r["mAP"] > best.get((protocol, r["set"], "metric"), 0.0) for r in own)
-            ceilings = [(row["mAP"], best.get((protocol, row["set"], "ceiling"))) for row in own]
-            near = [value >= top - 3 for value, top in ceilings if top is not None]
-            line["within 3 of the ceiling"] = sum(near) if near and protocol != "classes" else None
-        out.append(line)
-    styles = {"protocol": "", "method": "", "mAP": ".1f", "accuracy": ".1f", "seconds": ".2f", "sets": "d"}
-    return table(out, styles | {"above every metric": "d", "within 3 of the ceiling": "d"})
 
 
 class Figure(NamedTuple):
@@ -150,8 +128,8 @@ def every(style: str) -> Callable[[list[Row]], list[str]]:
     return lambda rows: table(rows, {name: style for name in rows[0] if name != "table"})
 
 
-def _retrieval(protocol: str) -> Figure:
-    show = partial(pivot, index=("method",), across="set", cell={"mAP": ".1f", "accuracy": ".1f"})
+def _retrieval(protocol: str, *scores: str) -> Figure:
+    show = partial(pivot, index=("method",), across="set", cell=dict.fromkeys(scores or ("mAP", "accuracy"), ".1f"))
     return Figure("metric_learning", "retrieval", show, lambda row: row["protocol"] == protocol)
 
 
@@ -182,7 +160,8 @@ FIGURES: dict[str, Figure] = {
         )
     ),
     **{f"retrieval-{name}": _retrieval(name) for name in ("training", "unseen", "classes", "pairs", "triplets")},
-    "retrieval-means": Figure("metric_learning", "retrieval", means),
+    "accuracy-training": _retrieval("training", "accuracy"),
+    "retrieval-means": Figure("metric_learning", "retrieval", lambda rows: table(summary(rows), SUMMARY)),
     "clusters": Figure(
         "clustering", "clusters", partial(pivot, index=("method",), across="set", cell={"NMI": ".1f", "Rand": ".1f"})
     ),

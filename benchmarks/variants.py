@@ -1,10 +1,10 @@
-"""What each choice does to the accuracy of nearest neighbours under one learned divergence, one choice at a time.
+"""What each choice does to the accuracy of nearest neighbors under one learned divergence, one choice at a time.
 
     BREGNET_DATA=folder python -m benchmarks.variants [--quick] [--json FILE] [--sets a,b]
 
 The classification sets of table 4 in five stratified folds. The reference is a vote of 5 by D(query, item), under a
-divergence of alpha 0.01 with a piece per point (400 pieces beyond 1500 points), smoothed by a temperature of 0.3. Each
-row changes one thing, or the two it names. All are measured on the test rows: the table says what matters, and is not
+divergence of alpha 0.01 with as many pieces as `PBDL` takes by default, smoothed by a temperature of 0.3. Each row
+changes one thing, or the two it names. All are measured on the test rows: the table says what matters, and is not
 a way to choose. Fits stop at a gap of 5% or after 300 iterations. In percent, means of five folds.
 """
 
@@ -48,7 +48,7 @@ def accuracy(split: Split, function: MaxAffine, smoothing: Smoothing = REFERENCE
     return float(model.score(split.X_test, split.y_test))
 
 
-def symmetrised(split: Split, function: MaxAffine) -> float:
+def symmetrized(split: Split, function: MaxAffine) -> float:
     """Accuracy of a vote by D(query, item) + D(item, query)."""
     metric = BregmanDivergence(smoothed(function, REFERENCE))
     to_items = np.asarray(metric.pairwise(split.X_test, split.X)) + np.asarray(metric.pairwise(split.X, split.X_test)).T
@@ -72,10 +72,10 @@ def of_the_reference_fit(split: Split) -> Iterator[tuple[str, float]]:
         name = f"temperature 0, strictness {strictness:g}"
         yield name, accuracy(split, function, Smoothing(0.0, strictness))
     for n_neighbors in (1, 15, 31):
-        yield f"{n_neighbors} neighbour{'s' * (n_neighbors > 1)}", accuracy(split, function, n_neighbors=n_neighbors)
+        yield f"{n_neighbors} neighbor{'s' * (n_neighbors > 1)}", accuracy(split, function, n_neighbors=n_neighbors)
     yield "weights by divergence", accuracy(split, function, weights="distance")
     yield "D(item, query)", accuracy(split, function, side="left")
-    yield "symmetrised", symmetrised(split, function)
+    yield "symmetrized", symmetrized(split, function)
 
 
 def of_other_fits(split: Split) -> Iterator[tuple[str, float]]:
@@ -83,7 +83,7 @@ def of_other_fits(split: Split) -> Iterator[tuple[str, float]]:
         yield f"alpha {alpha:g}", accuracy(split, learn(split, alpha))
     for pieces in (10, 50):
         yield f"{pieces} pieces", accuracy(split, learn(split, n_pieces=pieces))
-    yield "not standardised", accuracy(split, learn(split, standardize=False))
+    yield "not standardized", accuracy(split, learn(split, standardize=False))
     yield "not balanced", accuracy(split, learn(split, balanced=False))
     companion = PBDL(ALPHA, temperature=TEMPERATURE, companion="within", **FIT).fit(split.X, split.y)
     model = BregmanKNeighborsClassifier(companion.divergence_, N_NEIGHBORS).fit(split.X, split.y)
@@ -108,9 +108,7 @@ def main() -> None:
     for name in names:
         by_set[name] = measure(class_folds(name, home))
         print(f"{name}: measured", flush=True)
-    table = Table(
-        "accuracy of nearest neighbours, one choice at a time", {"choice": "29"} | dict.fromkeys(names, ".1f")
-    )
+    table = Table("accuracy of nearest neighbors, one choice at a time", {"choice": "29"} | dict.fromkeys(names, ".1f"))
     for choice in next(iter(by_set.values())):
         table.add(choice=choice, **{name: found[choice] for name, found in by_set.items()})
     write_json(options.json, [table])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -37,9 +37,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Width of the kernel in units of typical distances: 0.5 and 2 are worth a try. Not used by "lda".
     n_components : int, default=300
         Landmarks, at most one for each distinct row. Not used by "lda".
-    random_state : int, RandomState or None, default=0
-        Seed of the landmarks. A number by default, other than elsewhere, so that folds and processes that share a fit
-        have the same map.
+    random_state : int, RandomState or None, default=None
+        Seed of the landmarks. A learner that is given a map without one lends its own seed to it.
 
     Attributes
     ----------
@@ -70,7 +69,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         *,
         width: float = 1.0,
         n_components: int = 300,
-        random_state: int | np.random.RandomState | None = 0,
+        random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.kind = kind
         self.width = width
@@ -220,12 +219,12 @@ def map_for(
     given: Any,
     features: np.ndarray,
     classes: np.ndarray | None,
-    random_state: Any = None,
+    seed: Any = None,
     weights: np.ndarray | None = None,
 ) -> PointMap | None:
     """What the parameter `feature_map` of PBDL is after a fit to these features, and their classes if there are any.
 
-    "auto" leaves rows that lie in a file alone.
+    "auto" leaves rows that lie in a file alone. `seed` is for maps of ours that have none.
     """
     if isinstance(given, str) and given == "auto":
         wide = classes is not None and features.shape[1] >= MANY_FEATURES and not isinstance(features, np.memmap)
@@ -233,11 +232,12 @@ def map_for(
     if given is None:
         return None
     if isinstance(given, str):
-        kind = check.one_of("feature_map", given, KINDS)
-        given = FeatureMap(kind, random_state=0 if random_state is None else random_state)
+        given = FeatureMap(check.one_of("feature_map", given, KINDS))
     elif isinstance(given, type) or not hasattr(given, "transform"):
         accepted = f"'auto', None, {', '.join(map(repr, KINDS))} or a transformer"
         raise ValueError(f"feature_map must be {accepted}, got {given!r}")
+    if isinstance(given, FeatureMap) and given.random_state is None:
+        given = clone(given).set_params(random_state=seed)
     return fitted_map(given, features, classes, weights)
 
 

@@ -119,7 +119,8 @@ class PBDL(LearnedPairs, SolverEstimator):
     max_iter : int, default=5000
         The largest number of iterations; a fit that has not reached `tol` by then gives a ``ConvergenceWarning``.
     warm_start : bool, default=False
-        Go on from the previous fit when the rows of X are the same, for instance along alpha.
+        Go on from the previous fit when the rows of X are the same, for instance along alpha. Kernel features are the
+        same only with a number as `random_state`.
     checkpoint : path, Checkpoint or None, default=None
         A folder in which a long fit keeps its state, and from which it goes on after an interruption; see
         :class:`bregnet.Checkpoint`.
@@ -130,7 +131,8 @@ class PBDL(LearnedPairs, SolverEstimator):
     callback : callable, default=None
         Called with each :class:`bregnet.Check`; returning True stops the fit.
     random_state : int, RandomState or None, default=None
-        Seed of the cells, of the pairs that set the threshold, and of the "nca" companion.
+        Seed of the cells, of the landmarks of kernel features, of the pairs that set the threshold, and of the "nca"
+        companion.
 
     Attributes
     ----------
@@ -368,7 +370,7 @@ class PBDL(LearnedPairs, SolverEstimator):
         if current().size > 1 and supervision.classes is None:
             raise ValueError("pairs and triplets must be learned by one process, got several that share the points")
 
-        given, feature_map = features, self._mapping(features, supervision)
+        given, feature_map = features, self._mapping(features, supervision, seed)
         features = given if feature_map is None else feature_map(np.asarray(given, dtype=np.float64))
         units = self._units(features, weights=supervision.weights)
         scale = units.unit if self.standardize else np.ones_like(units.unit)
@@ -415,14 +417,13 @@ class PBDL(LearnedPairs, SolverEstimator):
             message = f"n_pieces={self.n_pieces} is below one a class, so the cells ignore the classes; {advice}"
             warnings.warn(f"{type(self).__name__}: {message}", UserWarning, stacklevel=check.calls_inside() + 1)
 
-    def _mapping(self, features: np.ndarray, supervision: Supervision) -> PointMap | None:
+    def _mapping(self, features: np.ndarray, supervision: Supervision, seed: Any) -> PointMap | None:
         """The feature map, fitted."""
         given = self.feature_map
         if self._seen is not None and isinstance(given, str) and given == "auto":
             given = None
         if given is not None and self._seen is not None:
             raise ValueError("feature_map must be None for partial_fit, or its map would change with every call")
-        seed = self.random_state if isinstance(self.random_state, Integral) else None
         return map_for(given, features, supervision.classes, seed, supervision.weights)
 
     def _store(

@@ -253,7 +253,7 @@ def smoothed(
 
 
 class ConvexRegressor(_MaxAffineRegressor):
-    """Convex regression: the max-affine function of least penalised squared error (paper, program 3).
+    """Convex regression: the max-affine function of least penalized squared error (paper, program 3).
 
     Minimizes ``mean((f(x_j) - y_j)^2) + alpha * sum_l max_k |a_kl|`` over convex f with slopes a_k, and certifies
     how far from the optimum the returned function can be.

@@ -357,7 +357,7 @@ class PBDLCV(LearnedPairs, SearchCV):
             return given
         if not isinstance(given, str) or given != "auto":
             return ()
-        curved = [FeatureMap("rbf+lda", width=width, random_state=self._known_seed) for width in WIDTHS]
+        curved = [FeatureMap("rbf+lda", width=width) for width in WIDTHS]
         few = self.n_features_in_ < MANY_FEATURES  # with many, fits without a map are slow
         return [*([None] if few else []), "lda", *curved]
 

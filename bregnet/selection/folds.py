@@ -227,7 +227,7 @@ def _member_fits(
     """The fits of one member.
 
     Without early stopping, fits go on from one alpha to the next. With it they start anew: how far a fit has come from
-    rest regularises it, and a start from another's end is a start from where that one began to overfit.
+    rest regularizes it, and a start from another's end is a start from where that one began to overfit.
     """
     X, y = member.features(plan.X[split.train]), plan.y[split.train]
     estimator = plan.fresh(len(X), member, settings).set_params(warm_start=not plan.early_stopping)

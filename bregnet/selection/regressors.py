@@ -112,7 +112,7 @@ class ConvexRegressorCV(_RegressorCV):
     cv : int, splitter or iterable of (train, test), default=None
         Folds; None is five of consecutive rows. ``KFold(5, shuffle=True)`` where the order of rows means nothing.
     refinements : int, default=2
-        Rounds after the coarse grid, at most: each tries the alphas half-way, in ratio, to the neighbours of the best.
+        Rounds after the coarse grid, at most: each tries the alphas half-way, in ratio, to the neighbors of the best.
         A round that does not raise the score by 0.001 is the last.
     temperatures : sequence of float, default=(0.0, 0.1)
         Smoothings to choose from; they cost no fits.

@@ -154,7 +154,7 @@ def best_row(rows: Iterable[Row], one_standard_error: bool) -> Row:
 
 
 def between(best: float, tried: Sequence[float]) -> list[float]:
-    """Alphas half-way, in ratio, to the neighbours of the best one; beyond the last, as far as on the other side."""
+    """Alphas half-way, in ratio, to the neighbors of the best one; beyond the last, as far as on the other side."""
     larger = min((alpha for alpha in tried if alpha > best), default=None)
     smaller = max((alpha for alpha in tried if alpha < best), default=None)
     if larger is None and smaller is None:

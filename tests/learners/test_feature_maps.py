@@ -259,6 +259,22 @@ def test_a_search_fits_the_map_in_each_fold(tmp_path):
     assert again.feature_map == "rbf+lda"
 
 
+def test_a_map_without_a_seed_takes_that_of_the_learner():
+    def landmarks(seed, given="rbf", **settings):
+        given = FeatureMap("rbf", **settings) if settings else given
+        model = PBDL(feature_map=given, **FAST | {"n_pieces": 4, "random_state": seed}).fit(X, Y)
+        return model.feature_map_.steps[1].landmarks.tolist()
+
+    few = {"n_components": 5}
+    assert landmarks(1) == landmarks(1) != landmarks(2)
+    assert landmarks(1, **few) == landmarks(1, **few) != landmarks(2, **few)
+    assert landmarks(1, random_state=3, **few) == landmarks(2, random_state=3, **few)
+    assert landmarks(np.random.RandomState(1), **few) == landmarks(np.random.RandomState(1), **few)
+    unseeded = FeatureMap("rbf", **few)
+    assert landmarks(None, **few) != landmarks(None, **few)
+    assert not np.array_equal(unseeded.fit_transform(X), unseeded.fit_transform(X))
+
+
 def test_parameters_and_faults(tmp_path):
     for wrong in ("pca", 3, PCA):
         with pytest.raises(ValueError, match="feature_map must be"):
