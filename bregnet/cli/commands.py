@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from bregnet.cli import options
+from bregnet.cli.logs import log_as_lines
 from bregnet.cli.usage import check_usage
 
 
@@ -28,7 +29,8 @@ def _command(*examples: str) -> Callable[[Callable[[], None]], click.Command]:
 
                 names = ("features", "drop", "sep", "missing", "decimal")
                 given["columns"] = Columns(*(given.pop(name) for name in names))
-            import_module(f"bregnet.cli.{about.__name__}").run(**given)
+            with log_as_lines(quiet=given.get("quiet", False)):
+                import_module(f"bregnet.cli.{about.__name__}").run(**given)
 
         epilog = "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])
         return click.command(about.__name__, epilog=epilog)(update_wrapper(work, about))
