@@ -233,7 +233,7 @@ FIGURES: dict[str, Figure] = {
         "vectors of many features",
         {"rows": "", "features": "d", "classes": "d", "method": "", "mAP": ".1f", "seconds": ".1f", "MB": ".0f"},
     ),
-    "heads": Figure("heads", "heads", partial(pivot, index=("set",), across="head", cell={"mAP": ".1f"})),
+    "heads": Figure("heads", "heads", partial(pivot, index=("embeddings", "head"), across="set", cell={"mAP": ".1f"})),
     "compared-regression": _rows(
         "compared",
         "convex regression",

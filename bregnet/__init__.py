@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from bregnet._core.importing import imported as _imported
 from bregnet._core.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -48,11 +49,11 @@ for _name, _package in DOCUMENTED_PATHS.items():
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
-        return [*(each for each in vars(import_module("bregnet._api")) if not each.startswith("_")), "__version__"]
+        return [*(each for each in vars(_imported("bregnet._api")) if not each.startswith("_")), "__version__"]
     if not name.startswith("_"):
         if "." not in name and find_spec(f"bregnet.{name}") is not None:
-            return import_module(f"bregnet.{name}")
-        found = vars(import_module("bregnet._api"))
+            return _imported(f"bregnet.{name}")
+        found = vars(_imported("bregnet._api"))
         if name in found:
             globals()[name] = found[name]
             return found[name]

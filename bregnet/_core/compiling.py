@@ -7,10 +7,12 @@ a fork.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.core import event
 
 # Reassociation lets reductions vectorize; NaN and infinity keep their meaning, so divergence is noticed.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -28,3 +30,25 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         return numba.njit(function, cache=True, **options)
     except RuntimeError:  # neither the package's folder nor the user's cache can be written
         return numba.njit(function, **options)
+
+
+class Notice(event.Listener):
+    """Logs, once, that functions of this package are compiled and not found in the cache on disk."""
+
+    due = True
+
+    def on_start(self, event: event.Event) -> None:
+        """Called where numba begins to compile a function."""
+        function = event.data["dispatcher"]
+        if self.due and function.py_func.__module__.startswith("bregnet."):
+            self.due = False
+            when = "once after an installation"
+            if function.stats.cache_path is None:
+                when = "in every run, since no cache can be written; NUMBA_CACHE_DIR may name a folder for it"
+            logging.getLogger("bregnet").info("compiling inner loops: up to half a minute, %s", when)
+
+    def on_end(self, event: event.Event) -> None:
+        """Called where it has compiled one."""
+
+
+event.register("numba:compile", Notice())

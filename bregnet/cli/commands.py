@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import update_wrapper
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
+from bregnet._core.importing import imported
 from bregnet.cli import options
+from bregnet.cli.logs import log_as_lines
 from bregnet.cli.usage import check_usage
 
 
@@ -24,11 +25,10 @@ def _command(*examples: str) -> Callable[[Callable[[], None]], click.Command]:
         def work(**given: Any) -> None:
             check_usage(about.__name__, given)
             if "features" in given:
-                from bregnet.cli.data import Columns
-
                 names = ("features", "drop", "sep", "missing", "decimal")
-                given["columns"] = Columns(*(given.pop(name) for name in names))
-            import_module(f"bregnet.cli.{about.__name__}").run(**given)
+                given["columns"] = imported("bregnet.cli.data").Columns(*(given.pop(name) for name in names))
+            with log_as_lines(quiet=given.get("quiet", False)):
+                imported(f"bregnet.cli.{about.__name__}").run(**given)
 
         epilog = "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])
         return click.command(about.__name__, epilog=epilog)(update_wrapper(work, about))

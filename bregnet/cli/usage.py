@@ -17,8 +17,8 @@ def check_usage(command: str, given: dict[str, Any]) -> None:
     if command == "fit":
         _check_fit(given)
     path = given.get("path")
-    if path is not None and not path.exists():
-        raise FileNotFoundError(f"no such file: {path}")
+    if path is not None:
+        _check_model(path)
     for name in READ:
         if isinstance(given.get(name), Path):
             kind_of(given[name])
@@ -30,6 +30,17 @@ def check_usage(command: str, given: dict[str, Any]) -> None:
     output = given.get("output")
     if command == "predict" and output not in (None, STANDARD) and output.suffix not in (".csv", ".npy"):
         raise click.UsageError(f"--output must end in .csv or .npy, got {str(output)!r}")
+
+
+def _check_model(path: Path) -> None:
+    """Raise an error for a file that is not there, or does not begin with a header of JSON after its length."""
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: {path}")
+    if path.is_file():
+        with open(path, "rb") as file:
+            begins = file.read(9)
+        if begins[8:] != b"{" or int.from_bytes(begins[:8], "little") > path.stat().st_size:
+            raise ValueError(f"{path} is not a model of bregnet, or was damaged: it does not begin as one")
 
 
 def needed_target(path: Path, target: str | None) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.neighbors import KNeighborsRegressor, NeighborhoodComponentsAnalysis
@@ -68,6 +67,8 @@ def retrieval_rivals(known: Rows) -> dict[str, Rival]:
 
 def regression_rivals(known: Rows, rows: np.ndarray) -> dict[str, np.ndarray]:
     """What rivals that were fitted to the known rows predict."""
+    from sklearn.ensemble import HistGradientBoostingRegressor  # here, as it takes long to import
+
     X, y = known.features, known.targets
     rivals = {
         "linear regression": RidgeCV(np.logspace(-3, 3, 13)),

@@ -457,7 +457,7 @@ def test_errors_of_the_command_come_before_the_library_is_imported(tmp_path):
         "fit table.csv --target y -o model --colour",
         "fit table.doc --target y -o model",
         "predict none table.csv",
-        "search table.csv none.csv",
+        "info table.csv",
         "evaluate table.csv table.csv --target y --known none.csv",
     ]
     code = f"""

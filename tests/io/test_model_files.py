@@ -80,6 +80,15 @@ class TestKeptFiles:
         if isinstance(model, BaseEstimator):
             assert repr(clone(found).get_params()) == repr(model.get_params())
 
+    @pytest.mark.parametrize("mmap", [False, True])
+    @pytest.mark.parametrize("path", sorted(FOLDER.parent.glob(f"indexes/{RELEASE}/*")), ids=lambda path: path.name)
+    def test_folders_of_indexes_answer_as_their_files(self, path, mmap):
+        told = answers(bregnet.BregmanIndex.load(path, mmap=mmap))
+        expected = answers(bregnet.load(FOLDER / RELEASE / f"{path.name}.bregnet"))
+        assert told.keys() == expected.keys()
+        for method, answer in told.items():
+            np.testing.assert_array_equal(answer, expected[method])
+
     @pytest.mark.parametrize("path", FILES, ids=name_of)
     def test_feature_names_are_checked(self, path):
         model = bregnet.load(path)
@@ -98,9 +107,9 @@ class TestKeptFiles:
 
     @pytest.mark.slow
     def test_the_script_writes_files_of_these_names(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(make_model_files, "FOLDER", tmp_path)
+        monkeypatch.setattr(make_model_files, "FOLDER", tmp_path / "models")
         make_model_files.main()
-        folder = tmp_path / RELEASE
+        folder = tmp_path / "models" / RELEASE
         expected = json.loads((folder / EXPECTED).read_text())
         assert {path.stem for path in folder.glob("*.bregnet")} == expected.keys()
         assert expected.keys() == {path.stem for path in FILES if path.parent.name == RELEASE}

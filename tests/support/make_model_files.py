@@ -1,8 +1,8 @@
 """Writes the model files that are kept in tests/data/models: ``python -m tests.support.make_model_files``.
 
-There is a folder for each version of the library. Files that are there stay as they are, for later versions must read
-what earlier ones wrote; only those of new kinds are added. `expected.json` has the answers of the objects that were
-written.
+There is a folder for each version of the library, and one in tests/data/indexes for the folders of indexes. Files that
+are there stay as they are, for later versions must read what earlier ones wrote; only those of new kinds are added.
+`expected.json` has the answers of the objects that were written.
 """
 
 import json
@@ -133,11 +133,14 @@ def _indexes():
         index.search(QUERIES, 12)
         index.add(ROWS[16:])
         index.remove([101, 116])
+    named = BregmanIndex(SMOOTH)
+    named.add(ROWS, ids=[f"row {number}" for number in range(len(ROWS))])
     return {
         "BregmanIndex": flat,
         "BregmanIndex-pieces": lists,
         "BregmanIndex-cells": cells,
         "BregmanIndex-empty": BregmanIndex("itakura-saito", side="left"),
+        "BregmanIndex-names": named,
         "InnerProductForm": flat.to_inner_product(),
         "InnerProductForm-symmetric": cells.to_inner_product(symmetric=True),
     }
@@ -214,6 +217,10 @@ def main():
             bregnet.save(obj, path)
             expected[name] = {method: np.asarray(answer).tolist() for method, answer in answers(obj).items()}
             print(f"{path.stat().st_size:6} bytes  {path.relative_to(FOLDER)}")
+            if isinstance(obj, BregmanIndex):
+                indexes = FOLDER.parent / "indexes" / RELEASE
+                indexes.mkdir(parents=True, exist_ok=True)
+                obj.save(indexes / name)
     known.write_text(json.dumps(dict(sorted(expected.items())), indent=1) + "\n")
 
 
