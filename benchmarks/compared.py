@@ -2,7 +2,7 @@
 
     python -m benchmarks.compared [--quick] [--json FILE]
 
-Both fit a convex function with a piece per point. cvxreg's `CR` minimises the squares alone, with ECOS, a general
+Both fit a convex function with a piece per point. cvxreg's `CR` minimizes the squares alone, with ECOS, a general
 interior-point solver; `ConvexRegressor` has a penalty on slopes, which is small in one row and the default in another.
 "residual" is the mean square of what the returned function leaves at the training points (targets have unit variance),
 "test R^2" that on 1000 other points, in percent. Seconds are the least of three fits in this process, setting up

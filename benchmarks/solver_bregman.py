@@ -88,15 +88,15 @@ def settling(quick: bool) -> Table:
     for name, load in list(SMALL.items())[: 1 if quick else None]:
         X, y = load(return_X_y=True)
         X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=0, stratify=y)
-        centre, scale = X.mean(0), X.std(0)
-        X, y = _distinct((X - centre) / scale, y)
+        center, scale = X.mean(0), X.std(0)
+        X, y = _distinct((X - center) / scale, y)
         for alpha in (0.1, 0.01):
             problem = label_problem(X, y, alpha)
             scores, solution = [], None
             for done, goal in pairwise((0, *SETTLING)):
                 options = Options(tol=1e-9, max_iter=goal - done, interior_size=0)
                 solution = solve(problem, options, start=None if solution is None else solution.state)
-                scores.append(_retrieval(solution.pieces[0], X, y, (X_test - centre) / scale, y_test))
+                scores.append(_retrieval(solution.pieces[0], X, y, (X_test - center) / scale, y_test))
             assert solution is not None
             off = [t for t, score in zip(SETTLING, scores, strict=True) if abs(score - scores[-1]) > SETTLED]
             settled = SETTLING[SETTLING.index(off[-1]) + 1] if off else SETTLING[0]

@@ -2,7 +2,7 @@
 Clusters under a divergence
 ===========================
 
-For every Bregman divergence the arithmetic mean is the best centre, as second argument. So k-means works unchanged:
+For every Bregman divergence the arithmetic mean is the best center, as second argument. So k-means works unchanged:
 :class:`bregnet.BregmanKMeans` takes any divergence, classical or learned.
 """
 

@@ -39,7 +39,7 @@ precision = {
 # %%
 # A network that begins as these components, and the learned function on top of it. Both are trained by the loss
 # that PBDL has, on batches: similar rows near each other, others at least 2 apart. The function stays convex
-# whatever an optimiser does to its pieces.
+# whatever an optimizer does to its pieces.
 
 torch.manual_seed(0)
 linear = torch.nn.Linear(64, 12)
@@ -50,7 +50,7 @@ hidden = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.
 torch.nn.init.zeros_(hidden[2].weight)
 torch.nn.init.zeros_(hidden[2].bias)
 function = LearnableMaxAffine.from_generator(start, dtype=torch.float32)
-optimiser = torch.optim.Adam([*linear.parameters(), *hidden.parameters(), *function.parameters()], lr=3e-3)
+optimizer = torch.optim.Adam([*linear.parameters(), *hidden.parameters(), *function.parameters()], lr=3e-3)
 rows, labels = torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y)
 losses = []
 for _step in range(100):
@@ -59,9 +59,9 @@ for _step in range(100):
     divergences = function.pairwise(embedded)
     similar = labels[batch, None] == labels[batch]
     loss = (divergences[similar].mean() + (2 - divergences[~similar]).clamp_min(0).mean()) / 2
-    optimiser.zero_grad()
+    optimizer.zero_grad()
     loss.backward()
-    optimiser.step()
+    optimizer.step()
     losses.append(loss.item())
 
 

@@ -1,7 +1,7 @@
 """The paper's algorithms 2, 3 and 4 as printed, in float64 torch, with every n x n variable it keeps.
 
 The loss is the mean, over points or over ordered pairs; rho and lambda are for that loss. Set-up inverts the paper's
-Omega once, as the authors do. The one loop of algorithm 1 is vectorised, or it would dominate.
+Omega once, as the authors do. The one loop of algorithm 1 is vectorized, or it would dominate.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _BregmanSet(_PieceSet):
         return self.iota * self.s - self.iota + self.t + 1
 
     def slack(self, r: Tensor) -> Tensor:
-        """The minimiser of (s - pi2)^2 + (iota s + t - pi1)^2 over s, t >= 0; also sets t."""
+        """The minimizer of (s - pi2)^2 + (iota s + t - pi1)^2 over s, t >= 0; also sets t."""
         pi1 = -self.tau + self.iota - 1 + self.zeta
         pi2 = -self.alpha - r
         s = (pi2 + self.iota * pi1 - self.iota * (pi1 - self.iota * pi2).clamp_min(0)).clamp_min(0) / 2
@@ -121,7 +121,7 @@ class PaperAlgorithm:
 
 
 class PaperBregman:
-    """Algorithm 3 for centred points and their labels, one `step` at a time."""
+    """Algorithm 3 for centered points and their labels, one `step` at a time."""
 
     def __init__(self, points: Tensor, labels: Tensor, *, rho: float, lam: float) -> None:
         self._set = _BregmanSet(points, labels, rho, lam)

@@ -1,4 +1,4 @@
-"""Block 1 in closed form: the pieces that minimise the quadratic part (paper, equations for a and y hat)."""
+"""Block 1 in closed form: the pieces that minimize the quadratic part (paper, equations for a and y hat)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPILED_MAX_SIZE = 24  # d + 1 up to which compiled loops beat a dozen small op
 
 
 class Factor(Protocol):
-    """A factorised set of normal equations."""
+    """A factorized set of normal equations."""
 
     def solve(self, right_hand_side: Tensor) -> Tensor:
         """Pieces (K, d + 1) for a right-hand side (K, d + 1)."""
@@ -197,7 +197,7 @@ class NormalEquations:
         self._base = torch.linalg.inv(gram + ridge.diag())
 
     def factor(self) -> Factor:
-        """Factorise."""
+        """Factorize."""
         geometry, size = self._geometry, len(self._base)
         if geometry.own_piece:
             return _RankOneFactor(geometry, self._base)

@@ -210,7 +210,7 @@ def solve(
     writer: CheckpointWriter | None = None,
     iteration: Iteration | None = None,
 ) -> Solution:
-    """Minimise `problem` by two-block ADMM until its certified gap is small enough.
+    """Minimize `problem` by two-block ADMM until its certified gap is small enough.
 
     Parameters
     ----------

@@ -276,13 +276,13 @@ def test_fine_tuning_one_function_for_several_steps():
     slopes = torch.nn.Parameter(torch.tensor(rng.standard_normal((5, N_FEATURES))))
     D = BregmanDivergence(MaxAffine(slopes, rng.standard_normal(5), temperature=0.5, strictness=0.1))
     X, Y = (torch.tensor(points) for points in rng.standard_normal((2, 30, N_FEATURES)))
-    optimiser = torch.optim.SGD([slopes], lr=0.1)
+    optimizer = torch.optim.SGD([slopes], lr=0.1)
     losses = []
     for _ in range(5):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = D.paired(X, Y).mean()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses == sorted(losses, reverse=True)
     assert isinstance(D.pairwise(X.numpy()), np.ndarray)
