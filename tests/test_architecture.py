@@ -10,7 +10,7 @@ import pytest
 import bregnet
 
 PACKAGE = Path(__file__).parent.parent / "bregnet"
-# rooms may import those above them in this list, never each other on one line
+# subpackages may import those above them in this list, never each other on one line
 LAYERS = [
     {"_core", "distributed"},
     {"divergences", "solver", "metrics", "datasets"},

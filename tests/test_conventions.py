@@ -100,9 +100,9 @@ def test_public_names_and_parameters_are_in_american_spelling():
             methods = [each for each in dir(value) if isinstance(value, type) and not each.startswith("_")]
             found |= {f"{module}.{name}" for each in (name, *parameters, *methods) if british.search(each)}
     assert found == kept
-    for room in ("_core", "divergences", "clustering", "learners", "io", "plotting", "reporting", "nn"):
-        for each in pkgutil.iter_modules(importlib.import_module(f"bregnet.{room}").__path__):
-            source = inspect.getsource(importlib.import_module(f"bregnet.{room}.{each.name}"))
+    for package in ("_core", "divergences", "clustering", "learners", "io", "plotting", "reporting", "nn"):
+        for each in pkgutil.iter_modules(importlib.import_module(f"bregnet.{package}").__path__):
+            source = inspect.getsource(importlib.import_module(f"bregnet.{package}.{each.name}"))
             defined = re.findall(r"\b(?:def|class) (\w+)|^ *(\w+)(?:: [^=\n]+)? = ", source, re.MULTILINE)
             assert not [pair for pair in defined if british.search("".join(pair).lower())]
 
