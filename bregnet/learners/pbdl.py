@@ -99,9 +99,9 @@ class PBDL(LearnedPairs, SolverEstimator):
         `standardize`): D(x, y) = 0 only for x = y.
     companion : None, "euclid", "within", "nca" or Generator, default=None
         A generator added to the learned one. "euclid" is the squared Euclidean distance of features of unit variance,
-        "within" the Mahalanobis distance of the within-class covariance, "nca" that of neighborhood components
-        analysis (labels only); all are scaled so that dissimilar training pairs are 2 apart on average, as PBDL wants
-        them. It mends nearest-neighbor accuracy where a linear metric does well.
+        "within" the Mahalanobis distance of the within-class covariance, "nca" that of neighborhood components analysis
+        (labels only); all are scaled so that dissimilar training pairs are 2 apart on average, which is the margin of
+        the loss. It improves the accuracy of nearest neighbors where a linear metric does well.
     companion_weight : float, default=1.0
         Its weight.
     feature_map : "auto", None, "lda", "rbf", "rbf+lda" or transformer, default="auto"
