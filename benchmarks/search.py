@@ -249,7 +249,7 @@ def run(table: Table, case: Case, peers: list[Peer], counts: tuple[int, ...]) ->
                 for effort, k in product(peer.efforts, counts):
                     pipes = {reference: None, measured: effort}
                     best = best_rates(pipes, k)
-                    shown = [(flat, reference)] if peer is peers[0] else []
+                    shown = [(flat, reference)] if (peer, effort) == (peers[0], peers[0].efforts[0]) else []
                     for each, pipe in (*shown, (peer, measured)):
                         pipe.send((pipes[pipe], k, "found"))
                         built, ratios = about[each], np.divide(best[pipe], best[reference])
