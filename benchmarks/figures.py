@@ -26,7 +26,8 @@ SOLVER = ("bregnet/solver",)
 LEARNING = (*SOLVER, "bregnet/learners", "bregnet/divergences")
 SELECTION = (*LEARNING, "bregnet/selection")
 SEARCH = ("bregnet/divergences", "bregnet/retrieval")
-OF_PARTS = {"regression": SOLVER, "search": SEARCH, "evaluation": SEARCH}  # of benchmarks.scale; the other parts learn
+OF_SEARCH = (*SEARCH, "benchmarks/scale_search.py")
+OF_PARTS = {"regression": SOLVER, "search": OF_SEARCH, "evaluation": OF_SEARCH}  # of scale; the other parts learn
 
 
 class Work(NamedTuple):

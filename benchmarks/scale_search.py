@@ -211,9 +211,7 @@ def evaluation_table(*, quick: bool) -> Table:
     function = learned(d, 100).function_
     D = BregmanDivergence(MaxAffine(function.slopes, function.intercepts, temperature=TEMPERATURE))
     (Q, y), (X, classes) = latent_classes(n_queries, d, seed=2), latent_classes(n_items, d, seed=1)
-    title = (
-        f"mAP, R-precision and AUC of {n_queries:,} queries and {n_items:,} items of {d} features, all of both sides"
-    )
+    title = f"mAP, R-precision and AUC of {n_queries:,} queries and {n_items:,} items of {d} features"
     columns = {"side": "5", "seconds": ".2f", "numpy in s": ".2f", "largest difference": ".1e"}
     table = Table(f"{title}; numpy computes divergences in double precision and sorts them, on one thread", columns)
     for side in ("right", "left"):

@@ -1,6 +1,6 @@
 """Searching by a divergence: queries a second and recall, beside faiss, each in a process of its own, in turns.
 
-python -m benchmarks.search [--quick] [--features D] [--graph] [--json FILE]
+python -m benchmarks.search [--quick] [--features D] [--items N] [--graph] [--json FILE]
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def run(table: Table, case: Case, peers: list[Peer], counts: tuple[int, ...]) ->
                 for effort, k in product(peer.efforts, counts):
                     pipes = {reference: None, measured: effort}
                     best = best_rates(pipes, k)
-                    shown = [(flat, reference)] if peer is peers[0] else []
+                    shown = [(flat, reference)] if (peer, effort) == (peers[0], peers[0].efforts[0]) else []
                     for each, pipe in (*shown, (peer, measured)):
                         pipe.send((pipes[pipe], k, "found"))
                         built, ratios = about[each], np.divide(best[pipe], best[reference])
@@ -266,16 +266,15 @@ def run(table: Table, case: Case, peers: list[Peer], counts: tuple[int, ...]) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--quick", action="store_true", help="20,000 items and 100 pieces, 16 and 64 features by default"
-    )
+    parser.add_argument("--quick", action="store_true", help="20,000 items, 100 pieces, 16 and 64 features")
     parser.add_argument("--features", type=int, choices=FEATURES, help="one number of features")
+    parser.add_argument("--items", type=int, metavar="N", help="200,000 by default, 50,000 from 384 features on")
     parser.add_argument(
         "--graph", action="store_true", help="cells and a graph of faiss (HNSW) instead, 16 and 64 features by default"
     )
     parser.add_argument("--json", metavar="FILE", help="write all rows to a file")
     arguments = parser.parse_args()
-    n_pieces, n = (100, 20_000) if arguments.quick else (400, 200_000)
+    n_pieces, some = (100, 20_000) if arguments.quick else (400, 200_000)
     default = FEATURES[:2] if arguments.quick or arguments.graph else FEATURES
     title = (
         f" by a divergence of {n_pieces} pieces, learned up to 64 features, temperature {TEMPERATURE}"
@@ -290,9 +289,9 @@ def main() -> None:
         peers = [Peer("exact"), Peer("ivf", efforts=(8, 16, 32)), Peer("exact", temperature=0.0)]
     counts = (K,) if arguments.graph else COUNTS
     for d in default if arguments.features is None else (arguments.features,):
-        pieces = planes(d, n_pieces)
+        pieces, n = planes(d, n_pieces), arguments.items or (some if d <= 128 else some // 4)
         for side in ("right", "left"):
-            run(table, Case(n if d <= 128 else n // 4, d, side, *pieces), peers, counts)
+            run(table, Case(n, d, side, *pieces), peers, counts)
     write_json(arguments.json, [table])
 
 
