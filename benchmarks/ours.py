@@ -15,9 +15,11 @@ from benchmarks.rows import Outcome
 from bregnet import PBDL, PBDLCV, BregmanKNeighborsClassifier, BregmanNCA, DCRegressor, DCRegressorCV
 from bregnet.datasets import Fold
 
+# The items are the rows of the fit. Of abalone a fit takes 5000 iterations and 27 s to a gap of 12%.
+CLASSIFICATION: dict[str, Any] = {"scoring": "accuracy", "gallery": "train", "max_iter": 500}
 CLASSIFIERS: dict[str, Callable[[Inner, bool], BregmanKNeighborsClassifier]] = {
     "PBDLCV": lambda inner, quick: BregmanKNeighborsClassifier(
-        PBDLCV((0.1, 0.01) if quick else None, scoring="accuracy", cv=inner, random_state=0)
+        PBDLCV((0.1, 0.01) if quick else None, cv=inner, **CLASSIFICATION, random_state=0)
     ),
     "BregmanNCA": lambda inner, quick: BregmanKNeighborsClassifier(BregmanNCA(random_state=0), 50, weights="softmax"),
 }
@@ -56,7 +58,9 @@ def classification(method: str, fold: Fold, inner: Inner, quick: bool) -> Outcom
         PBDL(max_iter=25, tol=1.0).fit(fold.X[:20], np.arange(20) % 2)  # compiled before seconds are counted
     model = CLASSIFIERS[method](inner, quick)
     began = time.process_time()
-    model.fit(fold.X, fold.y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the gap is told
+        model.fit(fold.X, fold.y)
     seconds, learner = time.process_time() - began, model.learner_
     result = getattr(learner, "result_", None)
     extra = {name: _plain(getattr(learner, f"{name}_", None)) for name in CHOSEN if hasattr(learner, f"{name}_")}

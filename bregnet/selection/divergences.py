@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.metrics.pairwise import euclidean_distances
-from sklearn.model_selection import ParameterGrid, StratifiedShuffleSplit
+from sklearn.model_selection import ParameterGrid, StratifiedKFold, StratifiedShuffleSplit
 from sklearn.utils import Tags
 
 from bregnet._core import validation as check
@@ -138,7 +138,7 @@ class PBDLCV(LearnedPairs, SearchCV):
         The coarse grid; None is 0.1, 0.03, 0.01, 0.003.
     cv : int, splitter or iterable of (train, test), default=None
         Folds. None is, with ``gallery="unseen"``, five random splits that hold out 40% of the rows, so that there are
-        enough to rank among; otherwise five folds. Both have the classes in the same shares.
+        enough to rank among; otherwise five folds of shuffled rows. Both have the classes in the same shares.
     refinements : int, default=0
         Rounds around the best after the coarse grid, at most.
     temperatures : sequence of float, default=(0.1, 0.2, 0.3, 1.0)
@@ -328,12 +328,12 @@ class PBDLCV(LearnedPairs, SearchCV):
         return replace(plan, scores=plan.score, smooth=True)  # type: ignore[arg-type]
 
     def _folds(self, targets: np.ndarray) -> Any:
-        if self.cv is not None or self.gallery != "unseen":
+        if self.cv is not None:
             return self.cv
         _, codes, counts = np.unique(targets, return_inverse=True, return_counts=True)
         strata = np.where(counts[codes] > 1, codes, counts.argmax())  # a single row can be in no share of both parts
-        if HELD_OUT * len(codes) < (counts > 1).sum():
-            return None
+        if self.gallery != "unseen" or HELD_OUT * len(codes) < (counts > 1).sum():
+            return StratifiedKFold(5, shuffle=True, random_state=self._known_seed)
         return StratifiedShuffleSplit(5, test_size=HELD_OUT, random_state=self._known_seed).split(strata, strata)
 
     def _search(self) -> Search:
