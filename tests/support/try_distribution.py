@@ -4,6 +4,7 @@ The wheel is installed through constraints.txt in a new environment. The README'
 then run there, in a folder from which the checkout cannot be imported.
 """
 
+import os
 import re
 import subprocess
 import tempfile
@@ -18,9 +19,9 @@ ROOT = Path(__file__).parents[2]
 def run(*command: str | Path, folder: Path = ROOT) -> str:
     """What a command prints; a failure of it is one of this script."""
     print("$", *command, flush=True)
-    return subprocess.run(
-        [str(part) for part in command], cwd=folder, check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
+    words = [str(part) for part in command]
+    settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # it may name the checkout
+    return subprocess.run(words, cwd=folder, env=settings, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def built(folder: Path) -> tuple[Path, Path]:
