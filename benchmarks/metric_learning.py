@@ -3,7 +3,7 @@
     BREGNET_DATA=folder python -m benchmarks.metric_learning [--quick] [--json FILE] [--sets a,b]
 
 Each set is cut into 60% training and 40% unseen rows, stratified, features scaled by the training part. Four protocols
-are told apart:
+are distinguished:
 
 - **training**: unseen rows are the queries, training rows the items, in the folds of PBDLCV, too;
 - **unseen**: every unseen row is a query against all other unseen rows;

@@ -94,9 +94,9 @@ def _scores(
     side: str,
 ) -> dict[str, float]:
     retrieval = retrieval_scores(divergence, X, y, known, side=side, measures=("map", "r_precision", "auc"))
-    neighbours = BregmanKNeighborsClassifier(divergence, k, side=side).fit(*(known or (X, y)))
+    neighbors = BregmanKNeighborsClassifier(divergence, k, side=side).fit(*(known or (X, y)))
     return {
-        "accuracy": float(neighbours.score(None if known is None else X, y)),
+        "accuracy": float(neighbors.score(None if known is None else X, y)),
         **{name: float(np.nanmean(values)) for name, values in retrieval.items()},
         **agreement(y, clusters(divergence, X, y, seed)),
     }

@@ -48,7 +48,7 @@ def run(
         lines = csv.writer(file, lineterminator="\n")
         if not as_lines:
             lines.writerow(fields)
-        for query, rank, item, value in neighbours(index, np.asarray(asked.X), k, alone=queries is None, quiet=quiet):
+        for query, rank, item, value in neighbors(index, np.asarray(asked.X), k, alone=queries is None, quiet=quiet):
             line = (query_names.get(query, query), rank, item_names.get(item, item), value)
             count += 1
             if as_lines:
@@ -89,7 +89,7 @@ def _count(k: int | None, there: int) -> int:
     return min(10, there) if k is None else k
 
 
-def neighbours(
+def neighbors(
     index: BregmanIndex, queries: np.ndarray, k: int, *, alone: bool, quiet: bool, at_once: int = 4096
 ) -> Iterator[tuple[int, int, int, float]]:
     """Query, rank, id and divergence, query by query, with `at_once` queries in one search.

@@ -341,7 +341,7 @@ class WeightedNeighbors(NeighborSearcher):
         if not (callable(self.weights) or (isinstance(self.weights, str) and self.weights in WEIGHTS)):
             raise ValueError(f"weights must be {', '.join(map(repr, WEIGHTS))} or a callable, got {self.weights!r}")
 
-    def _weighted_neighbours(self, X: Array | None) -> tuple[np.ndarray, np.ndarray]:
+    def _weighted_neighbors(self, X: Array | None) -> tuple[np.ndarray, np.ndarray]:
         """Weights and row numbers of the neighbors (n_queries, n_neighbors); no query has zero weights only."""
         divergences, ids = (to_numpy(part) for part in self.kneighbors(X))
         self._check_weights()  # they may have been set after the fit

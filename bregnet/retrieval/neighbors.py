@@ -249,7 +249,7 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
 
     def _votes(self, X: Array | None) -> np.ndarray:
         """Sum of the weights of each class, (n_queries, n_classes)."""
-        weights, ids = self._weighted_neighbours(X)
+        weights, ids = self._weighted_neighbors(X)
         return class_votes(self._classes[ids], len(self.classes_), weights)
 
     def score(self, X: Any, y: Array, sample_weight: Any = None) -> float:
@@ -368,7 +368,7 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         >>> model.predict([[1.0], [3.0]])  # weights 1 and 1/4; D = 0 outweighs all others
         array([1., 5.])
         """
-        weights, ids = self._weighted_neighbours(X)
+        weights, ids = self._weighted_neighbors(X)
         shares = weights / weights.sum(1, keepdims=True)
         return _like(np.einsum("nk,nk...->n...", shares, self._targets[ids]), X)
 

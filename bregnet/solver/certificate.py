@@ -125,7 +125,7 @@ def repair(
 ) -> DualPoint:
     """Move multipliers so that the penalty's multipliers become `nu` (Q, K, d), by conjugate gradients."""
     found = stationarity(operator, signs, point)
-    slopes = found[..., :-1] - found[..., -1:] * operator.centres + nu
+    slopes = found[..., :-1] - found[..., -1:] * operator.centers + nu
     residual = torch.cat([found[..., -1:], slopes], dim=-1).to(operator.dtype)
     response = _Response(operator, signs, point, flexibility)
     pieces = torch.zeros_like(residual)

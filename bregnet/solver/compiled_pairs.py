@@ -25,7 +25,7 @@ def _most_pairs(starts, begin, end):  # pragma: no cover - compiled
     return most
 
 
-def _pair_differences(starts, points, coordinates, centres, out, begin, end):  # pragma: no cover - compiled
+def _pair_differences(starts, points, coordinates, centers, out, begin, end):  # pragma: no cover - compiled
     """x_j - m_k of every pair (k, j): one (d, pairs of the piece) block after the other, flat."""
     dimension = coordinates.shape[1]
     for k in range(begin, end):
@@ -33,7 +33,7 @@ def _pair_differences(starts, points, coordinates, centres, out, begin, end):  #
         for feature in range(dimension):
             at = first * dimension + feature * width
             for e in range(width):
-                out[at + e] = coordinates[points[first + e], feature] - centres[k, feature]
+                out[at + e] = coordinates[points[first + e], feature] - centers[k, feature]
 
 
 def _row_differences(starts, points, differences, k, out):  # pragma: no cover - compiled
@@ -489,25 +489,6 @@ def _precondition(first, pairs, preconditioner, kappa, residual, out, begin, end
             out[last, k, UNSIGNED(0)] = value
 
 
-def _add_products(out, piece, points, start):  # pragma: no cover - compiled
-    """Add a.x_j for as many points, from `start` on, as `out` has entries."""
-    dimension, width = points.shape[0], len(out)
-    stop = start + width
-    feature = 0
-    while feature + 4 <= dimension:
-        a0, a1, a2, a3 = piece[feature], piece[feature + 1], piece[feature + 2], piece[feature + 3]
-        x0, x1 = points[feature, start:stop], points[feature + 1, start:stop]
-        x2, x3 = points[feature + 2, start:stop], points[feature + 3, start:stop]
-        for j in range(width):
-            out[j] += a0 * x0[j] + a1 * x1[j] + a2 * x2[j] + a3 * x3[j]
-        feature += 4
-    while feature < dimension:
-        a0, x0 = piece[feature], points[feature, start:stop]
-        for j in range(width):
-            out[j] += a0 * x0[j]
-        feature += 1
-
-
 def _insert(values, numbers, value, number):  # pragma: no cover - compiled
     """Put a value in its place in a descending list, whose last entry is dropped and whose new last is returned."""
     at = len(values) - 1
@@ -526,7 +507,7 @@ def _scan(
     `worst_pieces` (n, m) are the largest positive excesses at every point, in descending order, and `of_pieces` the
     pieces they belong to; `worst_points` (K, m) those of every piece that are above `level`, and `of_points` their
     points. A block of points stays in cache while pieces pass over it. Few entries exceed what was found before, so
-    they are counted first, which vectorises, and looked for where there are any.
+    they are counted first, which vectorizes, and looked for where there are any.
     """
     dimension, n_points = points.shape
     n_kept, n_kept_points = worst_pieces.shape[1], worst_points.shape[1]

@@ -69,7 +69,7 @@ class Geometry:
         return self.lifted[:, :-1]
 
     @cached_property
-    def centres(self) -> Tensor:
+    def centers(self) -> Tensor:
         """Mean point of each cell, (K, d); 0 for a cell without points."""
         total = self.cell_sum(self.lifted)
         return total[:, :-1] / total[:, -1:].clamp_min(1)

@@ -28,7 +28,7 @@ def known_places(before: Tensor, now: Tensor) -> Tensor:
 
 def nearest_cells(geometry: Geometry, points: Tensor, among: Tensor | None = None) -> Tensor:
     """The cell with the nearest center for every point, or which of those `among` which to choose."""
-    centers = geometry.centres if among is None else geometry.centres[among]
+    centers = geometry.centers if among is None else geometry.centers[among]
     return torch.as_tensor(nearest_center(points.cpu().numpy(), centers.cpu().numpy()), device=points.device)
 
 
@@ -83,7 +83,7 @@ def _grown_pairs(state: PairState, before: Geometry, geometry: Geometry, place: 
     if own_piece:  # the old piece, from its own point to the new one
         apart = (geometry.points - before.points[pieces_from]).to(pieces.dtype)
     else:  # the center has moved
-        apart = (geometry.centres - before.centres).to(pieces.dtype)
+        apart = (geometry.centers - before.centers).to(pieces.dtype)
     pieces[..., 0] += torch.linalg.vecdot(pieces[..., 1:], apart)
     keys = torch.unique(torch.cat([old_keys, starting_keys(geometry)]))
     operator = pair_operator(geometry, pieces.dtype, ALONE)

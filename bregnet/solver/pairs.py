@@ -1,7 +1,7 @@
 """Working pairs: the convexity constraints that the solver keeps, and sums over them.
 
 A pair (k, j) stands for the constraint that piece k does not exceed the fitted value at point j. Pieces are written as
-(value at the centre m_k of the cell, slopes), so that the slack of a pair is
+(value at the center m_k of the cell, slopes), so that the slack of a pair is
 
     (R u)_kj = fitted_j - z_k - a_k.(x_j - m_k),    fitted_j = z_c(j) + a_c(j).(x_j - m_c(j)),
 
@@ -39,11 +39,11 @@ class Scan(NamedTuple):
 
 
 def starting_keys(geometry: Geometry) -> Tensor:
-    """Pairs of neighbouring points, in both directions, or of points and the cells nearest to them."""
+    """Pairs of neighboring points, in both directions, or of points and the cells nearest to them."""
     n, n_pieces = geometry.n_points, geometry.n_pieces
     n_near = min(NEIGHBORS + 1, n_pieces)
-    points, centres = geometry.points.cpu().numpy(), geometry.centres.cpu().numpy()
-    pieces = nearest(centres, points, n_near).reshape(-1)
+    points, centers = geometry.points.cpu().numpy(), geometry.centers.cpu().numpy()
+    pieces = nearest(centers, points, n_near).reshape(-1)
     columns = np.repeat(np.arange(n), n_near)
     keys = [pieces * n + columns]
     if geometry.own_piece:
@@ -79,8 +79,8 @@ class PairOperator(ABC):
     def __init__(self, geometry: Geometry, dtype: torch.dtype, ranks: Ranks) -> None:
         self.geometry, self.dtype, self.ranks = geometry, dtype, ranks
         self.share = ranks.share(geometry.n_pieces)
-        self.centres = geometry.points if geometry.own_piece else geometry.centres  # m_k, float64
-        apart = geometry.points[:0] if geometry.own_piece else geometry.points - self.centres[geometry.cells]
+        self.centers = geometry.points if geometry.own_piece else geometry.centers  # m_k, float64
+        apart = geometry.points[:0] if geometry.own_piece else geometry.points - self.centers[geometry.cells]
         self.offsets = apart.to(dtype)  # x_j - m_c(j), none where these are all 0
         self.keys = self.pieces = self.points = geometry.cells[:0]
 
@@ -169,7 +169,7 @@ class PairOperator(ABC):
         for part in blocks(len(self.pieces), out.shape[1]):
             pieces, there, weight = self.pieces[part], self.points[part], weights[part].double()
             out[:, 0].index_add_(0, pieces, weight).index_add_(0, there, weight)
-            out[:, 1:].index_add_(0, pieces, weight[:, None] * (points[there] - self.centres[pieces]).square())
+            out[:, 1:].index_add_(0, pieces, weight[:, None] * (points[there] - self.centers[pieces]).square())
         return self.ranks.sum(out)
 
     def add_at_points(self, blocks: Tensor, values: Tensor, chosen: Tensor) -> Tensor:
@@ -205,7 +205,7 @@ class PairOperator(ABC):
     def lifted(self, pieces: Tensor) -> Tensor:
         """Pieces as (slopes, intercept), (K, d + 1), float64."""
         values, slopes = pieces[:, :1].double(), pieces[:, 1:].double()
-        return torch.cat([slopes, values - (slopes * self.centres).sum(1, keepdim=True)], dim=1)
+        return torch.cat([slopes, values - (slopes * self.centers).sum(1, keepdim=True)], dim=1)
 
     @abstractmethod
     def _scan(self, lifted: Tensor, fitted: Tensor, level: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -254,7 +254,7 @@ class CompiledPairs(PairOperator):
             return
         self._differences = np.empty(0)  # the memory of those before serves again
         self._differences = np.empty(len(self._points) * geometry.dimension, dtype=self._kind)
-        given = self._starts, self._points, geometry.points.numpy(), self.centres.numpy(), self._differences
+        given = self._starts, self._points, geometry.points.numpy(), self.centers.numpy(), self._differences
         self._own.run(lambda _, *chunk: self._compiled.pair_differences(*given, *chunk), self._chunks)
 
     @property
@@ -375,7 +375,7 @@ class TorchPairs(PairOperator):
     """Plain torch, for any device."""
 
     def _index(self) -> None:
-        self._differences = (self.geometry.points[self.points] - self.centres[self.pieces]).to(self.dtype)
+        self._differences = (self.geometry.points[self.points] - self.centers[self.pieces]).to(self.dtype)
 
     def slacks(self, pieces: Tensor) -> Tensor:
         """R u on this rank's pairs."""

@@ -141,7 +141,7 @@ class Regression(Problem):
 
     def feasible(self, pieces: Tensor) -> Tensor:
         """Pieces (Q, K, d + 1) whose slopes have the signs that are asked for."""
-        return torch.stack([self.penalty.feasible(u, self.geometry.centres) for u in pieces])
+        return torch.stack([self.penalty.feasible(u, self.geometry.centers) for u in pieces])
 
     def improved(self, pieces: Tensor, largest: Tensor) -> tuple[float, Tensor]:
         """Value of functions that have the values `largest` (Q, n) at the points; a loss may improve the pieces."""
@@ -217,11 +217,11 @@ class LeastSquares(Regression):
         problem; it is solved by trying every set of functions that are kept. Returned with the improved pieces.
         """
         values = largest * largest.new_tensor(self.signs)[:, None]
-        centred = values - self._mean(values)
+        centered = values - self._mean(values)
         level = self._mean(self.targets)
         penalty = self.penalty.value(pieces[..., :-1])
-        weighted = self.curvature * centred
-        gram, linear = weighted @ centred.T, weighted @ (self.targets - level) - penalty
+        weighted = self.curvature * centered
+        gram, linear = weighted @ centered.T, weighted @ (self.targets - level) - penalty
         best_value, best_scale = torch.inf, torch.zeros_like(penalty)
         everyone = range(self.n_sets)
         for kept in chain.from_iterable(combinations(everyone, size) for size in range(self.n_sets + 1)):
@@ -231,7 +231,7 @@ class LeastSquares(Regression):
                 # a function that vanishes at the points gets an arbitrary scale: least norm makes it 0
                 wanted = torch.linalg.pinv(gram[index][:, index], hermitian=True) @ linear[index]
                 scale[index] = wanted.clamp(0, LARGEST_SCALE)
-            error = scale @ centred + level - self.targets
+            error = scale @ centered + level - self.targets
             value = float(self._mean(error.square()) + scale @ penalty) + self.offset
             if value < best_value:
                 best_value, best_scale = value, scale

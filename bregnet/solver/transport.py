@@ -15,24 +15,24 @@ from bregnet.solver.nearest import nearest
 MATCHING_NEIGHBORS = 16  # known from the start, and once more among those who still need some; more rounds gain little
 
 
-def _nearest_before(centres: np.ndarray) -> np.ndarray:
+def _nearest_before(centers: np.ndarray) -> np.ndarray:
     """For every row but the first a near one before it: of all those in the last full power of 2."""
-    parents = np.zeros(len(centres), dtype=np.int64)
+    parents = np.zeros(len(centers), dtype=np.int64)
     start = 1
-    while start < len(centres):
-        stop = min(2 * start, len(centres))
-        parents[start:stop] = nearest(centres[:start], centres[start:stop], 1)[:, 0]
+    while start < len(centers):
+        stop = min(2 * start, len(centers))
+        parents[start:stop] = nearest(centers[:start], centers[start:stop], 1)[:, 0]
         start = stop
     return parents
 
 
 def _places(geometry: Geometry) -> Tensor:
-    """The point of each cell nearest to its centre, with a trailing 1, (K, d + 1); 0 for a cell without points."""
+    """The point of each cell nearest to its center, with a trailing 1, (K, d + 1); 0 for a cell without points."""
     lifted, cells, ranks = geometry.lifted, geometry.cells, geometry.ranks
     n_points, n_pieces = len(lifted), geometry.n_pieces
     step = rows_at_once(lifted.shape[1])
     parts = zip(geometry.points.split(step), cells.split(step), strict=True)
-    distance = torch.cat([(points - geometry.centres[cell]).square().sum(1) for points, cell in parts])
+    distance = torch.cat([(points - geometry.centers[cell]).square().sum(1) for points, cell in parts])
     nearest = distance.new_full((n_pieces,), torch.inf).scatter_reduce(0, cells, distance, "amin")
     nearest = ranks.smallest(nearest)
     index = torch.arange(n_points, device=cells.device)
@@ -56,9 +56,9 @@ class PieceTree:
     """
 
     def __init__(self, geometry: Geometry) -> None:
-        centres = geometry.centres
-        order = torch.randperm(geometry.n_pieces, generator=torch.Generator().manual_seed(0)).to(centres.device)
-        parents = torch.as_tensor(_nearest_before(centres[order].cpu().numpy()), device=centres.device)
+        centers = geometry.centers
+        order = torch.randperm(geometry.n_pieces, generator=torch.Generator().manual_seed(0)).to(centers.device)
+        parents = torch.as_tensor(_nearest_before(centers[order].cpu().numpy()), device=centers.device)
         self._child, self._parent = order[1:], order[parents[1:]]  # parents before their children
         self._places = _places(geometry)
 

@@ -71,7 +71,7 @@ class PairState:
     slopes : Tensor of shape (Q, K, d)
         v.
     pieces : Tensor of shape (Q, K, d + 1)
-        u, as (value at the centre, slopes).
+        u, as (value at the center, slopes).
     heights : Tensor of shape (Q, d), float64
         Where the penalty clipped the slopes.
     kappa : Tensor of shape (d,), float64
@@ -175,7 +175,7 @@ class WorkingPairs(Iteration):
         return unit * self.state.balance * math.sqrt(alpha) * min(1.0, math.sqrt(alpha / TINY_ALPHA))
 
     def _resting(self) -> PairState:
-        """Zeros on the pairs of neighbours."""
+        """Zeros on the pairs of neighbors."""
         geometry, n_sets, operator = self.problem.geometry, self.problem.n_sets, self.operator
         keys = starting_keys(geometry)
         pieces = torch.zeros(

@@ -100,7 +100,7 @@ def test_a_repair_moves_the_pieces_towards_their_multipliers():
 
     def wrong(each):
         found = stationarity(operator, problem.signs, each)
-        slopes = found[..., :-1] - found[..., -1:] * operator.centres
+        slopes = found[..., :-1] - found[..., -1:] * operator.centers
         return float((slopes + nu).abs().sum())
 
     flexibility = float(point.pairs.sum()) / 60 * problem.geometry.weights

@@ -26,7 +26,7 @@ def some_keys(geometry, share=0.4, seed=1):
 
 def dense(operator):
     """R as a matrix, (E, K (d + 1)), a row a pair."""
-    geometry, centres = operator.geometry, operator.centres
+    geometry, centres = operator.geometry, operator.centers
     out = torch.zeros(len(operator.keys), geometry.n_pieces, geometry.dimension + 1, dtype=torch.float64)
     for e, key in enumerate(operator.keys.tolist()):
         k, j = divmod(key, geometry.n_points)
@@ -78,7 +78,7 @@ def test_blocks_are_those_of_the_normal_matrix(kind, n, d, n_pieces):
     points = torch.zeros(n, n_pieces, size, dtype=torch.float64)  # the map from pieces to fitted values
     cells = operator.geometry.cells
     points[torch.arange(n), cells, 0] = 1
-    points[torch.arange(n), cells, 1:] = operator.geometry.points - operator.centres[cells]
+    points[torch.arange(n), cells, 1:] = operator.geometry.points - operator.centers[cells]
     points = points.flatten(1)
     torch.testing.assert_close(operator.fitted(pieces), points @ pieces.flatten())
     torch.testing.assert_close(operator.from_points(at_points).flatten(), points.T @ at_points)
@@ -177,7 +177,7 @@ def test_the_spread_is_that_of_the_differences(kind, n_pieces):
     operator = kind(geometry, torch.float64, ALONE)
     keys = some_keys(geometry)
     operator.choose(keys)
-    differences = geometry.points[keys % 60] - operator.centres[keys // 60]
+    differences = geometry.points[keys % 60] - operator.centers[keys // 60]
     expected = torch.cat([differences.square().sum(0), torch.tensor([float(len(keys))])])
     torch.testing.assert_close(operator.spread(), expected)
 

@@ -23,7 +23,7 @@ def geometry_of(n, d, n_pieces=None):
 
 def tangents_of_a_paraboloid(geometry, noise):
     """Tangents of |x|^2 at the cells' centres, which keep their points, and noise, which spoils it."""
-    centres = geometry.centres
+    centres = geometry.centers
     pieces = torch.cat([2 * centres, -centres.square().sum(1, keepdim=True)], dim=1)
     return pieces + noise * torch.randn(pieces.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
