@@ -783,3 +783,13 @@ def test_divergences_are_not_chosen_by_what_they_remember():
     X, y = rng.standard_normal((80, 6)), np.arange(80) % 2  # nothing to learn
     options = {"alphas": [0.001], "cv": 2, "temperatures": [0.0], "companion": None, "random_state": 0}
     assert PBDLCV(**options).fit(X, y).best_score_ < 0.6
+
+
+def test_folds_for_known_items_are_shuffled():
+    X, y = load_iris(return_X_y=True)
+    order = np.argsort(X[:, 0], kind="stable")  # as files often are
+    options = {"n_pieces": 6, "tol": 0.5, "feature_map": None, "companion": None, "random_state": 0}
+    own = PBDLCV([0.1], gallery="train", **options).fit(X[order], y[order])
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    same = PBDLCV([0.1], gallery="train", cv=folds, **options).fit(X[order], y[order])
+    np.testing.assert_array_equal(own.cv_results_["split2_test_score"], same.cv_results_["split2_test_score"])
