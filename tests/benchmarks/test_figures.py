@@ -7,7 +7,8 @@ import pytest
 
 from benchmarks import figures, render, rows
 from benchmarks.figures import JOBS, PAPER, Work, earlier, wanted
-from benchmarks.render import FIGURES, Figure, means, pivot, table
+from benchmarks.metric_learning import COUNTS, summary
+from benchmarks.render import FIGURES, Figure, pivot, table
 from benchmarks.rows import ROOT, Store, code_hash
 
 MEASURED = ("bregnet/solver",)
@@ -130,13 +131,17 @@ def test_tables_have_formats_dashes_and_only_columns_that_are_there():
 
 
 def test_means_count_sets_above_every_metric_and_near_the_ceiling():
-    methods = {"LDA": ("metric", 50.0, 60.0), "SVC": ("ceiling", 70.0, 90.0), "PBDL()": ("ours", 68.0, 59.0)}
+    methods = {"LDA": ("metric", 50.0, 60.0), "SVC (ceiling)": ("ceiling", 70.0, 90.0), "PBDL()": ("ours", 68.0, 59.0)}
     rows = [
         {"protocol": "unseen", "set": name, "method": method, "kind": kind, "mAP": scores[number], "accuracy": 1.0}
         for method, (kind, *scores) in methods.items()
         for number, name in enumerate("ab")
     ]
-    assert means(rows)[-1] == "| unseen | `PBDL()` | 63.5 | 1.0 | 2 | 1 | 1 |"
+    found = summary(rows)[-1]
+    assert found["method"] == "PBDL()"
+    assert (found["mAP"], found["accuracy"], found["sets"]) == (63.5, 1.0, 2)
+    assert [found[name] for name, (score, *_) in COUNTS.items() if score == "mAP"] == [1, 1]
+    assert [found[name] for name, (score, *_) in COUNTS.items() if score == "accuracy"] == [2, 2]
 
 
 def test_a_table_says_where_its_rows_come_from_and_what_is_of_earlier_code(fake, tmp_path, monkeypatch):

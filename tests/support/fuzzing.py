@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError, UndefinedMetricWarning
 
 import bregnet
@@ -251,7 +251,7 @@ def _divergence_rows() -> Iterator[Entry]:
 
 def a_map(kind: str = "rbf+lda", **settings: Any) -> bregnet.FeatureMap:
     """A fitted map of features."""
-    return bregnet.FeatureMap(kind, **{"n_components": 5, **settings}).fit(X, LABELS)
+    return bregnet.FeatureMap(kind, **{"n_components": 5, "random_state": 0, **settings}).fit(X, LABELS)
 
 
 def _map_rows() -> Iterator[Entry]:
@@ -259,7 +259,8 @@ def _map_rows() -> Iterator[Entry]:
     yield Entry("FeatureMap", a_map, options=options)
     for kind, given in (("rbf", {"X": "points"}), ("lda", {"X": "points", "y": "labels"})):
         for method in ("fit", "fit_transform"):
-            call = lambda kind=kind, method=method, **given: getattr(bregnet.FeatureMap(kind), method)(**given)  # noqa: E731
+            empty = bregnet.FeatureMap(kind, random_state=0)
+            call = lambda empty=empty, method=method, **given: getattr(clone(empty), method)(**given)  # noqa: E731
             yield Entry(f"FeatureMap.{method}", call, given)
         yield Entry("FeatureMap.transform", a_map(kind).transform, {"X": "queries"})
     yield Entry("FeatureMap.get_feature_names_out", lambda: a_map().get_feature_names_out())
