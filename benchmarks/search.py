@@ -49,7 +49,7 @@ COLUMNS = {
 
 
 def learned(d: int, n_pieces: int) -> PBDL:
-    """A divergence learned from 3000 labelled points."""
+    """A divergence learned from 3000 labeled points."""
     X, y = latent_classes(3000, d, seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -1,4 +1,4 @@
-"""What neighbours and rankings share as estimators: the divergence, the index, queries in and arrays out."""
+"""What neighbors and rankings share as estimators: the divergence, the index, queries in and arrays out."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class NeighborSearcher(DivergenceSearcher):
         Parameters
         ----------
         X : array of shape (n_queries, n_features), default=None
-            The queries. None takes the training rows, each of which is not its own neighbour.
+            The queries. None takes the training rows, none of which is its own neighbor.
         n_neighbors : int, default=None
             Neighbours of each query; that of the constructor by default.
         return_distance : bool, default=True
@@ -201,7 +201,7 @@ class NeighborSearcher(DivergenceSearcher):
         n_neighbors : int, default=None
             As in :meth:`kneighbors`.
         mode : {"connectivity", "distance"}, default="connectivity"
-            Whether the entries of neighbours are ones or divergences.
+            Whether the entries of neighbors are ones or divergences.
 
         Returns
         -------
@@ -245,7 +245,7 @@ class RadiusSearcher(NeighborSearcher):
         Parameters
         ----------
         X : array of shape (n_queries, n_features), default=None
-            The queries. None takes the training rows, each of which is not its own neighbour.
+            The queries. None takes the training rows, none of which is its own neighbor.
         radius : float, default=None
             The largest divergence, included (up to rounding); that of the constructor by default.
         return_distance : bool, default=True
@@ -254,7 +254,7 @@ class RadiusSearcher(NeighborSearcher):
         Returns
         -------
         divergences : ndarray of shape (n_queries,) of ndarray
-            For each query, those of its neighbours, nearest first; only if `return_distance`.
+            For each query, those of its neighbors, nearest first; only if `return_distance`.
         ids : ndarray of shape (n_queries,) of ndarray
             Their row numbers. Lists of tensors where X is a torch tensor, as the divergences.
 
@@ -289,7 +289,7 @@ class RadiusSearcher(NeighborSearcher):
         radius : float, default=None
             As in :meth:`radius_neighbors`.
         mode : {"connectivity", "distance"}, default="connectivity"
-            Whether the entries of neighbours are ones or divergences.
+            Whether the entries of neighbors are ones or divergences.
 
         Returns
         -------
@@ -342,7 +342,7 @@ class WeightedNeighbors(NeighborSearcher):
             raise ValueError(f"weights must be {', '.join(map(repr, WEIGHTS))} or a callable, got {self.weights!r}")
 
     def _weighted_neighbours(self, X: Array | None) -> tuple[np.ndarray, np.ndarray]:
-        """Weights and row numbers of the neighbours (n_queries, n_neighbors); no query has zero weights only."""
+        """Weights and row numbers of the neighbors (n_queries, n_neighbors); no query has zero weights only."""
         divergences, ids = (to_numpy(part) for part in self.kneighbors(X))
         self._check_weights()  # they may have been set after the fit
         if isinstance(self.weights, str):
@@ -367,7 +367,7 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
 
 
 def _inverse(divergences: np.ndarray) -> np.ndarray:
-    """Multiples of 1 / D, such that the nearest neighbour has weight 1: nothing overflows, however small D is."""
+    """Multiples of 1 / D, such that the nearest neighbor has weight 1: nothing overflows, however small D is."""
     nearest = np.broadcast_to(divergences.min(1, keepdims=True), divergences.shape)
     at_zero = (divergences == 0).astype(np.float64)
     return np.divide(nearest, divergences, out=at_zero, where=nearest > 0)

@@ -172,7 +172,7 @@ class Scan:
         """Divergences of the distinct items from some queries (m, n_distinct), equal to the last bit where they tie.
 
         Returns them and their order. Inner products in double precision tell most items apart. Where they are too near
-        each other for that, divergences are computed pair by pair, as for a search; but not among neighbours that are
+        each other for that, divergences are computed pair by pair, as for a search; but not among neighbors that are
         all of the query's class (m,), or all of others, for their order does not matter.
         """
         from bregnet.retrieval.compiled_ranks import mark_doubtful

@@ -1,4 +1,4 @@
-"""Nearest neighbours under a Bregman divergence as scikit-learn estimators."""
+"""Nearest neighbors under a Bregman divergence as scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ class BregmanNearestNeighbors(RadiusSearcher):
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
         A divergence, its generator, its name as in :func:`bregnet.divergence`, or a learner such as
-        :class:`bregnet.PBDL` or a grid search over one. A fitted learner is used as it is; of any other `fit` fits a
-        clone to X and y. ``clone``, and so ``GridSearchCV``, makes a fitted learner an unfitted one, which each fold
-        fits to its own rows; in a ``sklearn.frozen.FrozenEstimator`` it stays fitted. None is squared Euclidean.
+        :class:`bregnet.PBDL` or a grid search over one. A fitted learner is used as it is;
+        otherwise `fit` fits a clone of it to X and y. ``clone``, and so ``GridSearchCV``, makes a fitted learner an
+        unfitted one, which each fold fits to its own rows; in a ``sklearn.frozen.FrozenEstimator`` it stays fitted.
+        None is the squared Euclidean distance.
     n_neighbors : int, default=5
     radius : float, default=1.0
         The largest divergence in :meth:`radius_neighbors`.
@@ -46,14 +47,14 @@ class BregmanNearestNeighbors(RadiusSearcher):
     kind : {"flat", "ivf"}, default="flat"
         Kind of :class:`bregnet.BregmanIndex`: "flat" is exact, "ivf" approximate and faster.
     n_cells : int, default=None
-        Cells of kind "ivf"; about the square root of the number of rows by default.
+        Number of lists of kind "ivf"; about the square root of the number of rows by default.
     nprobe : int, default=8
-        Cells of kind "ivf" that are searched for a query: more are slower and find more. ``index_.nprobe`` changes it
+        Lists of kind "ivf" that are searched for a query: more are slower and find more. ``index_.nprobe`` changes it
         without another fit.
     device : str or torch.device, default="auto"
         Where to search; "auto" takes CUDA when there is one.
     random_state : int, RandomState or None, default=None
-        Seed of the cells of kind "ivf"; an integer gives the same answers for the same data.
+        Seed of the lists of kind "ivf"; an integer gives the same answers for the same data.
     index : str
         The earlier name of `kind`.
 
@@ -127,20 +128,21 @@ class BregmanNearestNeighbors(RadiusSearcher):
 
 
 class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
-    """Classification by a vote of the nearest neighbours under a Bregman divergence.
+    """Classification by a vote of the nearest neighbors under a Bregman divergence.
 
     Parameters
     ----------
     divergence : BregmanDivergence, Generator, str or learner, default=None
         As in :class:`BregmanNearestNeighbors`; a learner learns from the class labels.
     n_neighbors : int, default=None
-        None is the number that the learner has chosen, as :class:`bregnet.PBDLCV` does for ``scoring="accuracy"``, and
-        5 otherwise.
+        Number of neighbors. None is the number that the learner has chosen, as :class:`bregnet.PBDLCV` does for
+        ``scoring="accuracy"``, and 5 otherwise.
     weights : {"uniform", "distance", "softmax"} or callable, default="uniform"
-        Whether neighbours vote alike; by 1 / D, those at D = 0 alone if there are any; by exp(-D), for divergences
-        such as those of :class:`bregnet.BregmanNCA`, with `n_neighbors` of 50 or more; or by a function from the
-        divergences (n_queries, n_neighbors), an ndarray, to weights of at least 0. For weights exp(-D / T) with
-        another T than 1, pass ``1 / T * generator`` as the divergence.
+        How much the vote of each neighbor counts: "uniform", all alike; "distance", 1 / D, where neighbors at D = 0
+        outvote all others; "softmax", exp(-D), for divergences such as those of :class:`bregnet.BregmanNCA`, with
+        `n_neighbors` of 50 or more; or a function from the divergences, an ndarray of shape (n_queries, n_neighbors),
+        to weights of at least 0. For weights exp(-D / T) with another T than 1, pass ``1 / T * generator`` as the
+        divergence.
     side : {"right", "left"}, default="right"
     kind : {"flat", "ivf"}, default="flat"
     n_cells : int, default=None
@@ -201,7 +203,7 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
         return self
 
     def predict(self, X: Array | None) -> Array:
-        """The class of each row of X: the one with most votes, the first in `classes_` of several.
+        """The class of each row of X: the one with most votes; of several, the first in `classes_`.
 
         Parameters
         ----------
@@ -278,7 +280,7 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
 
 
 class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
-    """Regression by the mean of the nearest neighbours under a Bregman divergence.
+    """Regression by the mean of the nearest neighbors under a Bregman divergence.
 
     Parameters
     ----------
@@ -286,7 +288,7 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         As in :class:`BregmanNearestNeighbors`. A learner is fitted to the targets, so one of class labels, such as
         :class:`bregnet.PBDL`, can learn from targets that are classes only; for others, fit the learner first.
     n_neighbors : int, default=None
-        None is 5.
+        Number of neighbors; None is 5.
     weights : {"uniform", "distance", "softmax"} or callable, default="uniform"
     side : {"right", "left"}, default="right"
     kind : {"flat", "ivf"}, default="flat"
@@ -350,7 +352,7 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         return self
 
     def predict(self, X: Array | None) -> Array:
-        """The weighted mean of the neighbours' targets for each row of X.
+        """The weighted mean of the neighbors' targets for each row of X.
 
         Parameters
         ----------
