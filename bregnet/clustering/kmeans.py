@@ -50,9 +50,9 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         The iteration stops when the squared shift of all centers together is at most this share of the mean variance
         of the features. Not used with batches.
     batch_size : int, default=None
-        Points of a mini-batch, for large sets. Centers are then running means of random batches, until the smoothed
-        objective has not decreased for ten of them, and up to ten iterations over all points follow. `max_iter` counts
-        passes over the points.
+        Number of points in a mini-batch, for large sets; None takes all points in every iteration. Centers are then
+        running means of random batches, until the smoothed objective has not decreased for ten batches; up to ten
+        iterations over all points follow. `max_iter` then counts passes over the points.
     verbose : int, default=0
         1 prints a line for each start.
     device : str or torch.device, default="auto"
@@ -63,11 +63,11 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
-        The centers, which are means of their rows, or of mapped rows under a divergence with a feature map that is not
-        affine.
+        The centers, each the mean of the rows of its cluster, or of the mapped rows where the divergence has a feature
+        map that is not affine.
     labels_ : ndarray of shape (n_samples,)
-        Number of the nearest center; between centers on the same piece of a max-affine function the squared Euclidean
-        distance decides.
+        Number of the nearest center for each row; between centers on the same piece of a max-affine function the
+        squared Euclidean distance decides.
     inertia_ : float
         Weighted sum of the divergences of the points from their centers.
     history_ : tuple of float
@@ -128,7 +128,7 @@ class BregmanKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMi
         ----------
         X : array of shape (n_samples, n_features)
         y : array of shape (n_samples,), default=None
-            Labels from which a learner learns the divergence; not used otherwise.
+            Class labels from which a learner learns the divergence; not used otherwise.
         sample_weight : array of shape (n_samples,), default=None
             Weight of each row in the means and in the inertia, at least 0; 1 by default.
 

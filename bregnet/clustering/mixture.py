@@ -45,7 +45,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
     divergence : BregmanDivergence, str, Generator or learner, default="sqeuclidean"
         As in :class:`bregnet.BregmanKMeans`.
     concentration : {"component", "tied"} or float, default="component"
-        The beta: one for each component, one for all, or this number.
+        The beta: "component", one for each component; "tied", one for all; or a number to use as it is.
     init_params : {"kmeans", "k-means++", "random_from_data"}, default="kmeans"
         Initial means: the centers of k-means, its seeds, or random points.
     n_init : int, default=1
@@ -72,7 +72,7 @@ class BregmanMixture(DensityMixin, DivergenceClusterer):
     ----------
     weights_ : ndarray of shape (n_components,)
     means_ : ndarray of shape (n_components, n_features)
-        Of mapped rows, under a divergence with a feature map that is not affine.
+        The means of the components; of mapped rows, where the divergence has a feature map that is not affine.
     concentrations_ : ndarray of shape (n_components,)
         The beta.
     converged_ : bool

@@ -84,10 +84,6 @@ class InnerProductForm:
     and of queries are mapped to the same covariance, and all have length 1, so the largest inner product is the largest
     cosine and the least Euclidean distance, and the square of that distance is 2 minus twice the inner product.
 
-    It helps a lot, but measure it on your own items. Share of the ten nearest that faiss's HNSW found (32 links), with
-    64 and with 256 candidates:
-
-    =============================================  ==========================  =============================
     items                                          plain, inner product        symmetric, Euclidean distance
     =============================================  ==========================  =============================
     100,000 clustered, learned, 16 or 64 features  0.16 to 0.38, 0.28 to 0.55  0.84 to 1.00, 0.97 to 1.00
@@ -97,6 +93,10 @@ class InnerProductForm:
 
     The lowest shares are those of low temperatures and many features, and of items near the border of the domain. For
     D(query, item) of Kullback-Leibler with most mass on few features, plain vectors did better (0.77 against 0.72).
+=======
+    It helps much, but measure it on your items: fewer are found at low temperatures, with many features, and for items
+    near the border of the domain. For D(query, item) of Kullback-Leibler with most mass on few features, plain vectors
+    may do better. ``python -m benchmarks.search --graph`` has the recall of faiss's HNSW on symmetric vectors.
 
     Examples
     --------

@@ -45,14 +45,14 @@ class BregmanNearestNeighbors(RadiusSearcher):
     kind : {"flat", "ivf"}, default="flat"
         Kind of :class:`bregnet.BregmanIndex`: "flat" is exact, "ivf" approximate and faster.
     n_cells : int, default=None
-        Cells of kind "ivf"; about the square root of the number of rows by default.
+        Number of lists of kind "ivf"; about the square root of the number of rows by default.
     nprobe : int, default=8
-        Cells of kind "ivf" that are searched for a query: more are slower and find more. ``index_.nprobe`` changes it
+        Lists of kind "ivf" that are searched for a query: more are slower and find more. ``index_.nprobe`` changes it
         without another fit.
     device : str or torch.device, default="auto"
         Where to search; "auto" takes CUDA when there is one.
     random_state : int, RandomState or None, default=None
-        Seed of the cells of kind "ivf"; an integer gives the same answers for the same data.
+        Seed of the lists of kind "ivf"; an integer gives the same answers for the same data.
     index : str
         The earlier name of `kind`.
 
@@ -133,13 +133,14 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
     divergence : BregmanDivergence, Generator, str or learner, default=None
         As in :class:`BregmanNearestNeighbors`; a learner learns from the class labels.
     n_neighbors : int, default=None
-        None is the number that the learner has chosen, as :class:`bregnet.PBDLCV` does for ``scoring="accuracy"``, and
-        5 otherwise.
+        Number of neighbors. None is the number that the learner has chosen, as :class:`bregnet.PBDLCV` does for
+        ``scoring="accuracy"``, and 5 otherwise.
     weights : {"uniform", "distance", "softmax"} or callable, default="uniform"
-        Whether neighbors vote alike; by 1 / D, those at D = 0 alone if there are any; by exp(-D), for divergences such
-        as those of :class:`bregnet.BregmanNCA`, with `n_neighbors` of 50 or more; or by a function from the divergences
-        (n_queries, n_neighbors), an ndarray, to weights of at least 0. For weights exp(-D / T) with another T than 1,
-        pass ``1 / T * generator`` as the divergence.
+        How much the vote of each neighbor counts: "uniform", all alike; "distance", 1 / D, where neighbors at D = 0
+        outvote all others; "softmax", exp(-D), for divergences such as those of :class:`bregnet.BregmanNCA`, with
+        `n_neighbors` of 50 or more; or a function from the divergences, an ndarray of shape (n_queries, n_neighbors),
+        to weights of at least 0. For weights exp(-D / T) with another T than 1, pass ``1 / T * generator`` as the
+        divergence.
     side : {"right", "left"}, default="right"
     kind : {"flat", "ivf"}, default="flat"
     n_cells : int, default=None
@@ -200,7 +201,7 @@ class BregmanKNeighborsClassifier(ClassifierMixin, WeightedNeighbors):
         return self
 
     def predict(self, X: Array | None) -> Array:
-        """The class of each row of X: the one with most votes, the first in `classes_` of several.
+        """The class of each row of X: the one with most votes; of several, the first in `classes_`.
 
         Parameters
         ----------
@@ -285,7 +286,7 @@ class BregmanKNeighborsRegressor(RegressorMixin, WeightedNeighbors):
         As in :class:`BregmanNearestNeighbors`. A learner is fitted to the targets, so a learner of class labels, such
         as :class:`bregnet.PBDL`, needs targets that are classes; for other targets, fit the learner first.
     n_neighbors : int, default=None
-        None is 5.
+        Number of neighbors; None is 5.
     weights : {"uniform", "distance", "softmax"} or callable, default="uniform"
     side : {"right", "left"}, default="right"
     kind : {"flat", "ivf"}, default="flat"

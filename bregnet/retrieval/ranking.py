@@ -25,14 +25,14 @@ class BregmanRanker(DivergenceSearcher):
     kind : {"flat", "ivf"}, default="flat"
         Kind of :class:`bregnet.BregmanIndex` that :meth:`rank` asks: "flat" is exact, "ivf" approximate and faster.
     n_cells : int, default=None
-        Cells of kind "ivf"; about the square root of the number of items by default.
+        Number of lists of kind "ivf"; about the square root of the number of items by default.
     nprobe : int, default=8
-        Cells of kind "ivf" that are searched for a query: more are slower and find more. ``index_.nprobe`` changes it
+        Lists of kind "ivf" that are searched for a query: more are slower and find more. ``index_.nprobe`` changes it
         without another fit.
     device : str or torch.device, default="auto"
         Where to search; "auto" takes CUDA when there is one.
     random_state : int, RandomState or None, default=None
-        Seed of the cells of kind "ivf"; an integer gives the same answers for the same data.
+        Seed of the lists of kind "ivf"; an integer gives the same answers for the same data.
     index : str
         The earlier name of `kind`.
 
