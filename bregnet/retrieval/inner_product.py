@@ -93,7 +93,7 @@ class InnerProductForm:
 
     The lowest shares are those of low temperatures and many features, and of items near the border of the domain. For
     D(query, item) of Kullback-Leibler with most mass on few features, plain vectors did better (0.77 against 0.72).
-=======
+    =======
     It helps much, but measure it on your items: fewer are found at low temperatures, with many features, and for items
     near the border of the domain. For D(query, item) of Kullback-Leibler with most mass on few features, plain vectors
     may do better. ``python -m benchmarks.search --graph`` has the recall of faiss's HNSW on symmetric vectors.
