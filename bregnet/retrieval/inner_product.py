@@ -84,17 +84,7 @@ class InnerProductForm:
     and of queries are mapped to the same covariance, and all have length 1, so the largest inner product is the largest
     cosine and the least Euclidean distance, and the square of that distance is 2 minus twice the inner product.
 
-    items                                          plain, inner product        symmetric, Euclidean distance
-    =============================================  ==========================  =============================
-    100,000 clustered, learned, 16 or 64 features  0.16 to 0.38, 0.28 to 0.55  0.84 to 1.00, 0.97 to 1.00
-    20,000 clustered, learned, 16 or 64 features   0.42 to 0.76, 0.58 to 0.91  0.94 to 1.00, 0.98 to 1.00
-    20,000 unstructured, classical, 32 features    0.30 to 0.96, 0.47 to 1.00  0.69 to 0.98, 0.94 to 1.00
-    =============================================  ==========================  =============================
-
-    The lowest shares are those of low temperatures and many features, and of items near the border of the domain. For
-    D(query, item) of Kullback-Leibler with most mass on few features, plain vectors did better (0.77 against 0.72).
-    =======
-    It helps much, but measure it on your items: fewer are found at low temperatures, with many features, and for items
+    It helps a lot, but measure it on your items: fewer are found at low temperatures, with many features, and for items
     near the border of the domain. For D(query, item) of Kullback-Leibler with most mass on few features, plain vectors
     may do better. ``python -m benchmarks.search --graph`` has the recall of faiss's HNSW on symmetric vectors.
 
