@@ -20,6 +20,7 @@ from bregnet.plotting._fits import finite_checks, fit_with_result, level_range, 
 from bregnet.plotting._shared import shown_number
 from bregnet.reporting.numbers import piece_counts
 from bregnet.retrieval import BregmanIndex
+from bregnet.retrieval.engines import is_exact
 from bregnet.solver.result import Result
 
 
@@ -78,7 +79,7 @@ def _(shown: BregmanDivergence) -> str:
 def _(shown: BregmanIndex) -> str:
     """A collection and how it is searched."""
     by = "D(query, item)" if shown.side == "right" else "D(item, query)"
-    kind = "exact" if shown.kind == "flat" else "approximate"
+    kind = "exact" if is_exact(shown.kind) else "approximate"
     facts = {"items": f"{len(shown):,}", "features": str(shown.n_features or "any"), "kind": shown.kind}
     return card("BregmanIndex", f"{kind} search by {by} of {shown.divergence.generator!r}", facts)
 

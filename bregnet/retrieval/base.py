@@ -21,6 +21,7 @@ from bregnet._core.arrays import Array, to_numpy
 from bregnet._core.notebook import shown_in_notebooks
 from bregnet.divergences import BregmanDivergence
 from bregnet.divergences.resolve import LearnedDivergenceMixin, fitted_divergence
+from bregnet.retrieval.engines import is_seeded
 from bregnet.retrieval.index import KINDS, BregmanIndex
 
 PRECISIONS = (np.float64, np.float32)
@@ -90,7 +91,7 @@ class DivergenceSearcher(LearnedDivergenceMixin, BaseEstimator):
             n_cells=self.n_cells,
             nprobe=self.nprobe,
             device=self.device,
-            random_state=_seed(self.random_state) if self._kind == "ivf" else None,
+            random_state=_seed(self.random_state) if is_seeded(self._kind) else None,
         )
         index.add(features)
         self.divergence_, self.learner_, self.index_ = divergence, learner, index

@@ -33,16 +33,19 @@ class Engine(ABC):
         How items are searched, the `method` of an index.
     cpu_only : bool
         Whether items must be on the CPU.
+    exact : bool
+        Whether no nearer item is ever missed.
     seeded : bool
         Whether building it draws random numbers, so that without a `random_state` it cannot be built again.
     files : tuple of str
-        Names of the files that `state` writes to the folder of an index, in addition to the tensors.
+        Names of files that a folder of this or of an earlier version may hold in addition to the tensors.
     gallery : Gallery
         The items.
     """
 
     name: ClassVar[str]
     cpu_only: ClassVar[bool] = False
+    exact: ClassVar[bool] = True
     seeded: ClassVar[bool] = False
     files: ClassVar[tuple[str, ...]] = ()
     gallery: Gallery

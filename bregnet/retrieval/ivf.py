@@ -40,6 +40,7 @@ class CellEngine(Engine):
 
     name = "cells"
     cpu_only = True
+    exact = False
     seeded = True
     files = ("cells.faiss",)  # the lists in folders of earlier versions
 

@@ -17,7 +17,7 @@ from bregnet.divergences import MappedDivergence
 from bregnet.divergences.state import read_divergence, write_divergence
 from bregnet.retrieval.collection import LARGEST_ID, Collection, pack_names, unpack_names
 from bregnet.retrieval.engine import Engine, Settings
-from bregnet.retrieval.engines import ENGINES
+from bregnet.retrieval.engines import ENGINES, is_seeded
 from bregnet.retrieval.inner_product import InnerProductForm, Symmetry
 from bregnet.retrieval.items import Gallery, GrowingRows
 from bregnet.retrieval.lift import Lift
@@ -32,7 +32,7 @@ def write_index(name: str, index: BregmanIndex, tensors: Tensors, folder: Path |
     """An index as plain values and tensors; a folder always has an engine, which may write files to it."""
     collection = index._collection
     with collection.lock:
-        drawn = index.random_state is None and any(engine.seeded for engine in ENGINES[index.kind])
+        drawn = index.random_state is None and is_seeded(index.kind)
         if len(index) and (collection.engine is not None or drawn or folder is not None):
             index._ready()  # with what was added last
         rows, engine = collection.rows, collection.engine
