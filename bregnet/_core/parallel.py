@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
-from threading import Barrier
-from typing import TypeVar
+from threading import Barrier, Lock
+from typing import Any, TypeVar
 
 import torch
+from threadpoolctl import ThreadpoolController
 from tqdm import tqdm
 
 from bregnet._core import validation as check
@@ -55,6 +56,35 @@ def mapped(function: Callable[[slice], Result], parts: Sequence[slice]) -> Itera
     finally:
         for future in waiting:
             future.cancel()
+
+
+class _SingleThreadedBlas:
+    """Products of numpy on the thread that asks for them, for as long as anyone is inside: the setting is common."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = Lock(), 0
+        self._limiter: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._limiter = _libraries().limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limiter.restore_original_limits()
+
+
+single_threaded_blas = _SingleThreadedBlas()
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> ThreadpoolController:
+    """The libraries for products; to look for them takes as long as some queries."""
+    return ThreadpoolController()
 
 
 @contextmanager

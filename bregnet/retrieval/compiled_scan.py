@@ -6,6 +6,7 @@ import numpy as np
 
 from bregnet._core.compiling import compiled
 
+UNSIGNED = np.uint64  # with indices that cannot be negative, and without views, a pass takes 0.6 of the time
 STEP = 64  # products that are compared at once: a few vector instructions
 
 
@@ -18,14 +19,6 @@ def _compact(k, margin, values, rows, count):  # pragma: no cover - compiled
             values[kept], rows[kept] = values[i], rows[i]
             kept += 1
     return bound, kept
-
-
-def _any_above(values, bound):  # pragma: no cover - compiled
-    """Whether a value reaches the bound; seven times as fast as to count them."""
-    above = False
-    for i in range(len(values)):
-        above |= values[i] >= bound
-    return above
 
 
 def _keep(
@@ -51,17 +44,20 @@ def _keep(
     values, rows : (m, width)
         The candidates, in the first `room` columns.
     """
-    n = products.shape[1]
-    for number, q in enumerate(numbers):
-        line, bound, count = products[number], bounds[q], counts[q]
-        for start in range(0, n, STEP):
-            some = line[start : min(start + STEP, n)]
-            if not _any_above(some, bound):
+    n, step = UNSIGNED(products.shape[1]), UNSIGNED(STEP)
+    for number in range(UNSIGNED(len(numbers))):
+        q = numbers[number]
+        bound, count = bounds[q], counts[q]
+        for start in range(UNSIGNED(0), n, step):
+            stop, above = min(start + step, n), False
+            for i in range(start, stop):
+                above |= products[number, i] >= bound
+            if not above:
                 continue
-            for i in range(len(some)):
-                row = first + start + i
-                if some[i] >= bound and not (len(skipped) and skipped[row]):
-                    values[q, count], rows[q, count] = some[i], row
+            for i in range(start, stop):
+                value, row = products[number, i], first + np.int64(i)
+                if value >= bound and not (len(skipped) and skipped[row]):
+                    values[q, count], rows[q, count] = value, row
                     count += 1
                     if count == room:
                         bound, count = _compact(k, margins[q], values[q], rows[q], count)
@@ -171,7 +167,6 @@ def _rank(
 
 
 _compact = compiled(_compact)
-_any_above = compiled(_any_above)
 keep = compiled(_keep)
 keep_of_lists = compiled(_keep_of_lists)
 keep_alone = compiled(_keep_alone)
