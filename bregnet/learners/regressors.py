@@ -175,7 +175,7 @@ class _MaxAffineRegressor(FunctionRegressor, SolverEstimator):
         points = self._points(features, units, merged)
         slope_signs = None if signs is None else torch.as_tensor(signs, device=points.device)
         level = self._penalty_level(units, points.device, float(merged.counts.sum()))
-        if not self.standardize:  # that of squares, so far
+        if not self.standardize:  # the level is that of squared errors
             level = level * units.target_scale ** (2 - self._loss.degree)
         start = self._start(points, self._seed())
         return self._problem(start, points, units.targets(targets), weights, Penalty(level, slope_signs)), start

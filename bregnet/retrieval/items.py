@@ -92,8 +92,8 @@ def ties_with_next(values: Tensor, ties: Tensor) -> Tensor:
     """Whether each of ordered divergences (..., c) ties with the next, (..., c - 1).
 
     This decides ties in search and in evaluation: two that are next to each other in the order tie where they differ by
-    no more than the rounding of both, the `ties` of :meth:`Gallery.paired`, and a chain of such pairs is one tie.
-    (:mod:`bregnet.retrieval.compiled_pieces` has the same rule for lists of pieces, in compiled form.)
+    no more than the smaller of their tolerances, the `ties` of :meth:`Gallery.paired`, and a chain of such pairs is one
+    tie. (:mod:`bregnet.retrieval.compiled_pieces` has the rule for lists of pieces, with one tolerance for each query.)
     """
     return values.diff() <= torch.minimum(ties[..., 1:], ties[..., :-1])
 

@@ -12,10 +12,10 @@ ROUNDING = 2e-14  # of the mass: error of a sum of products in double precision
 
 
 def clip_heights(values: Tensor, level: Tensor, heights: Tensor | None = None) -> Tensor:
-    """Heights (..., d) above which the columns of values (..., K, d) have the mass ``level_l`` (algorithm 1, L-update).
+    """For each column of values (..., K, d) the h with sum_k max(|v_k| - h, 0) = level_l (algorithm 1, L-update).
 
-    Clipping there is the prox of ``level_l * max_k |.|``; what is clipped away is the projection on the l1 ball. The
-    mass above a height is convex and falls, so Newton's method finds it in a few sweeps from below, and its first step
+    It is 0 where the whole sum is less. Clipping at h is the prox of ``level_l * max_k |.|``; what is clipped away is
+    the projection on the l1 ball. The sum is convex in h and falls, so Newton's method finds it in a few sweeps from below, and its first step
     from above ends below.
 
     Parameters
@@ -83,6 +83,7 @@ class Penalty:
     def prox(self, slopes: Tensor, scale: Tensor | float, heights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Prox of the penalty divided by `scale`, on slopes (..., K, d), and the heights (..., d) it clips at.
 
+        ``_clip_slopes`` in :mod:`bregnet.solver.compiled_steps` is the same for working pairs on a CPU.
         The scale is one number, or one for each feature. `heights` of a call before this one save time.
         """
         slopes = self._feasible(slopes)

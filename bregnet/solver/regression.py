@@ -30,12 +30,12 @@ class Regression(Problem):
     geometry : Geometry
         All points, on every rank.
     targets : Tensor of shape (n,)
-        Mean target of each distinct point.
+        One target for each distinct point: for squares the mean of those of equal rows.
     penalty : Penalty
     signs : tuple of int
         sigma_q, the sign of each convex function: (1,) for convex and (1, -1) for DC regression.
     offset : float
-        Loss that no function can avoid: the spread of targets among merged duplicates.
+        Loss that no function can avoid: for squares the spread of targets among equal rows.
     ranks : Ranks
         Who shares the pieces.
 
@@ -90,7 +90,10 @@ class Regression(Problem):
 
     @property
     def theta_range(self) -> tuple[Tensor, Tensor] | None:
-        """Least (at most 0) and largest (at least 0) multiplier of the data at each point; None where any will do."""
+        """Least (at most 0) and largest (at least 0) theta at each point; None where any will do.
+
+        theta, the multiplier of a fitted value, is minus the derivative of its weighted loss.
+        """
         return None
 
     @abstractmethod
