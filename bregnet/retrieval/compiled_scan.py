@@ -1,4 +1,4 @@
-"""Compiled passes of scans over all items or over lists; a module of its own, so that the package does not import numba."""
+"""Compiled passes of scans over all items or lists; a module of its own, so that the package does not import numba."""
 
 from __future__ import annotations
 

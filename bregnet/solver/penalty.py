@@ -14,9 +14,9 @@ ROUNDING = 2e-14  # of the mass: error of a sum of products in double precision
 def clip_heights(values: Tensor, level: Tensor, heights: Tensor | None = None) -> Tensor:
     """For each column of values (..., K, d) the h with sum_k max(|v_k| - h, 0) = level_l (algorithm 1, L-update).
 
-    It is 0 where the whole sum is less. Clipping at h is the prox of ``level_l * max_k |.|``; what is clipped away is
-    the projection on the l1 ball. The sum is convex in h and falls, so Newton's method finds it in a few sweeps from below, and its first step
-    from above ends below.
+    It is 0 where the whole sum is less. Clipping at h is the prox of ``level_l * max_k |.|``; what is clipped away
+    is the projection on the l1 ball. The sum is convex in h and falls, so Newton's method finds it in a few sweeps
+    from below, and its first step from above ends below.
 
     Parameters
     ----------
