@@ -26,7 +26,7 @@ SOLVER = ("bregnet/solver",)
 LEARNING = (*SOLVER, "bregnet/learners", "bregnet/divergences")
 SELECTION = (*LEARNING, "bregnet/selection")
 SEARCH = ("bregnet/divergences", "bregnet/retrieval")
-OF_SEARCH = (*SEARCH, "benchmarks/scale_search.py")
+OF_SEARCH = (*SEARCH, "benchmarks/search.py", "benchmarks/scale_search.py")
 OF_PARTS = {"regression": SOLVER, "search": OF_SEARCH, "evaluation": OF_SEARCH}  # of scale; the other parts learn
 
 

@@ -211,7 +211,7 @@ def nearest_by_hand(D: BregmanDivergence, side: str, X: np.ndarray, Q: np.ndarra
         values = D.pairwise(Q, part) if side == "right" else D.pairwise(part, Q).T
         values, squares = values.round(10), cdist(Q, part, "sqeuclidean")
         for number, (row, apart) in enumerate(zip(values, squares, strict=True)):
-            near = np.flatnonzero(row <= np.partition(row, k - 1)[k - 1])
+            near = np.flatnonzero(row <= np.partition(row, min(k, len(row)) - 1)[min(k, len(row)) - 1])
             found = np.concatenate([best[number], np.column_stack([row[near], apart[near], start + near])])
             best[number] = found[np.lexsort(found.T[::-1])[:k]]
     return np.array([rows[:, 2] for rows in best]).astype(int)

@@ -40,7 +40,7 @@ class Notice(event.Listener):
     def on_start(self, event: event.Event) -> None:
         """Called where numba begins to compile a function."""
         function = event.data["dispatcher"]
-        if self.due and function.py_func.__module__.startswith("bregnet."):
+        if self.due and (function.py_func.__module__ or "").startswith("bregnet."):
             self.due = False
             when = "once after an installation"
             if function.stats.cache_path is None:

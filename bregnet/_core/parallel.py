@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 def in_threads(answer: Callable[[slice], None], n_queries: int, least: int = 64) -> None:
     """Answer all queries, in as many threads as torch would use; in each of them torch computes on one.
 
-    With fewer than `least` queries each, a thread costs more than it saves.
+    Each has at least so many queries, or one has them all: with fewer it costs more than it saves.
     """
     n_threads = torch.get_num_threads()
     if n_threads == 1:

@@ -236,8 +236,10 @@ def map_for(
     elif isinstance(given, type) or not hasattr(given, "transform"):
         accepted = f"'auto', None, {', '.join(map(repr, KINDS))} or a transformer"
         raise ValueError(f"feature_map must be {accepted}, got {given!r}")
-    if isinstance(given, FeatureMap) and given.random_state is None:
-        given = clone(given).set_params(random_state=seed)
+    parts = {"": given, **(given.get_params() if hasattr(given, "get_params") else {})}
+    unseeded = [name for name, part in parts.items() if isinstance(part, FeatureMap) and part.random_state is None]
+    if unseeded:
+        given = clone(given).set_params(**{f"{name}__random_state".removeprefix("__"): seed for name in unseeded})
     return fitted_map(given, features, classes, weights)
 
 

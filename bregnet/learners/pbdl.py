@@ -424,6 +424,8 @@ class PBDL(LearnedPairs, SolverEstimator):
             given = None
         if given is not None and self._seen is not None:
             raise ValueError("feature_map must be None for partial_fit, or its map would change with every call")
+        if seed is None and self.checkpoint is not None:
+            seed = 0  # an interrupted fit goes on with the same map
         return map_for(given, features, supervision.classes, seed, supervision.weights)
 
     def _store(

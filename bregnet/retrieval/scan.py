@@ -13,7 +13,7 @@ from bregnet._core.chunks import batches
 from bregnet._core.parallel import in_threads, single_threaded_blas
 from bregnet.retrieval.items import Found
 from bregnet.retrieval.lift import Queries
-from bregnet.retrieval.vectors import NEAR, SMALL, Vectors
+from bregnet.retrieval.vectors import SMALL, Vectors
 
 # Queries and items whose products are made at once: 2 MB of single precision, still in the cache when it is compared.
 # Fewer queries have more items at once. Products alone, with 17 and 65 entries a vector, on two threads: 30,500 and
@@ -109,7 +109,7 @@ class Candidates:
 
         vectors, queries = self._vectors, self._queries
         names = torch.empty(0, dtype=torch.int64) if self._names is None else self._names
-        sizes = SMALL * queries.scale, NEAR * queries.scale, vectors.slack(queries)
+        sizes = SMALL * queries.scale, vectors.near(queries), vectors.slack(queries)
         terms = torch.stack([queries.offsets, queries.reach, *sizes], 1)
         shared = self._skipped, vectors.long, names, vectors.coarse, vectors.fine
         outcome = queries.vectors, terms, self.divergences, self.doubtful
@@ -134,10 +134,11 @@ class Candidates:
 def found_in_threads(search: Callable[[Tensor], Found], points: Tensor, k: int) -> Found:
     """The k nearest items of all queries, (m, k), from a function of some of them."""
     found = Found(torch.empty(len(points), k).double(), torch.empty(len(points), k, dtype=torch.int64))
+    divergences, rows = found.divergences.numpy(), found.rows.numpy()  # torch may be in inference mode here only
 
     def answer(part: slice) -> None:
         with torch.no_grad(), np.errstate(all="ignore"):  # a thread has a state of its own
-            found.divergences[part], found.rows[part] = search(points[part])
+            divergences[part], rows[part] = search(points[part])
 
     with single_threaded_blas:
         in_threads(answer, len(points))
@@ -166,7 +167,10 @@ def scan(vectors: Vectors, queries: Queries, k: int, tile: tuple[int, int] = TIL
 
 
 def scan_lists(vectors: Vectors, queries: Queries, k: int, lists: Lists, probes: Tensor) -> Candidates:
-    """Candidates among the items of some lists of each query, (m, nprobe), by a list with all its queries at a time."""
+    """Candidates among the items of some lists of each query, (m, nprobe).
+
+    A list is looked at with all its queries at once, or where these are few, a query after the other.
+    """
     found, n_lists = Candidates(vectors, queries, k, lists.rows), len(lists.starts) - 1
     if probes.numel() < FEW * n_lists:
         found.keep_alone(lists.vectors, torch.stack([lists.starts[probes], lists.starts[probes + 1]], 2))

@@ -14,7 +14,7 @@ from bregnet.retrieval.lift import Lift, Queries
 
 LONGEST = 1e6  # vectors have lengths of about 1; beyond, they are scaled again, or single precision may overflow
 SMALL = 1e-4  # divergences below this share of the scale have lost digits as inner products, and are computed again
-NEAR = 1e-12  # divergences that differ by less than this share of the scale are computed again
+NEAR = 1e-12  # divergences that differ by less than this share of the scale, or by rounding, are computed again
 
 
 class Vectors:
@@ -117,7 +117,7 @@ class Vectors:
         there = rows.clamp_min(0)
         values = torch.where(rows < 0, torch.inf, self._products(queries, there))
         ordered, order = values.sort(dim=1)
-        near = ordered.diff(dim=1) <= NEAR * queries.scale[:, None]
+        near = ordered.diff(dim=1) <= self.near(queries)[:, None]
         doubtful = ordered <= SMALL * queries.scale[:, None]
         doubtful[:, 1:] |= near
         doubtful[:, :-1] |= near
@@ -162,9 +162,13 @@ class Vectors:
         may_be = ordered <= ordered[:, k - 1 : k] + self.slack(queries)[:, None]
         return may_be | torch.isin(rows, self.long) if len(self.long) else may_be
 
+    def near(self, queries: Queries) -> Tensor:
+        """Up to which difference divergences, from inner products in double precision, are computed again, (m,)."""
+        return NEAR * queries.scale + 2 * queries.reach * self._fine_rounding
+
     def slack(self, queries: Queries) -> Tensor:
         """By how much an item's inner product in double precision may be off for it to be one of the nearest, (m,)."""
-        return 4 * NEAR * queries.scale + 2 * queries.reach * self._fine_rounding
+        return self.near(queries) + 3 * NEAR * queries.scale
 
     def _products(self, queries: Queries, rows: Tensor) -> Tensor:
         """Divergences of the queries and the items in `rows` (m, c), from inner products in double precision."""

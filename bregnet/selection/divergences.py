@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -33,6 +34,15 @@ WIDTHS = (1.0, 2.0)  # of kernels that feature_map="auto" chooses from
 MOST_QUERIES = 500  # of a fold: several hundred average precisions have a mean that is known to about 0.01
 MOST_ITEMS = {"map": 2000, "auc": 2000, "accuracy": 20_000}  # that they are searched among
 TIE = 1e-9  # divergences that differ by no more tie, as far as a score goes; classes are about 2 apart
+
+
+class _HeldOut(StratifiedShuffleSplit):
+    """Random shares of every class; a class of a single row, which cannot be in both parts, goes with the largest."""
+
+    def split(self, X: Any, y: Any, groups: Any = None) -> Any:
+        """Numbers of the rows of both parts."""
+        _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+        return super().split(X, np.where(counts[codes] > 1, codes, counts.argmax()), groups)
 
 
 @dataclass(frozen=True)
@@ -330,11 +340,10 @@ class PBDLCV(LearnedPairs, SearchCV):
     def _folds(self, targets: np.ndarray) -> Any:
         if self.cv is not None:
             return self.cv
-        _, codes, counts = np.unique(targets, return_inverse=True, return_counts=True)
-        strata = np.where(counts[codes] > 1, codes, counts.argmax())  # a single row can be in no share of both parts
-        if self.gallery != "unseen" or HELD_OUT * len(codes) < (counts > 1).sum():
-            return StratifiedKFold(5, shuffle=True, random_state=self._known_seed)
-        return StratifiedShuffleSplit(5, test_size=HELD_OUT, random_state=self._known_seed).split(strata, strata)
+        counts = np.unique(targets, return_counts=True)[1]
+        if self.gallery != "unseen" or math.ceil(HELD_OUT * len(targets)) < (counts > 1).sum():
+            return StratifiedKFold(min(5, max(2, counts.max())), shuffle=True, random_state=self._known_seed)
+        return _HeldOut(5, test_size=HELD_OUT, random_state=self._known_seed)
 
     def _search(self) -> Search:
         search, grid = super()._search(), self.grid

@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 
+import numba
 import pytest
 from numba.core import event
 
@@ -44,6 +45,13 @@ def test_functions_of_others_are_not_announced(module, caplog):
     with event.install_listener("numba:compile", Notice()):
         assert imported_anew(module, "others.made_up").twice(2) == 4
     assert not caplog.records
+
+
+def test_functions_without_a_module_are_compiled_as_ever():
+    names = {}
+    exec("def twice(x): return 2 * x", names)  # as numba makes the constructors of its classes
+    with event.install_listener("numba:compile", Notice()):
+        assert numba.njit(names["twice"])(2) == 4
 
 
 def test_without_a_cache_every_run_compiles(module, caplog):

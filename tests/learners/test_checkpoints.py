@@ -70,6 +70,17 @@ def test_without_a_seed_the_cells_of_the_checkpoint_are_used(tmp_path):
     assert seen[0] == seen[1]
 
 
+@quiet
+def test_without_a_seed_a_fit_goes_on_with_the_same_map(tmp_path):
+    X, y = data("PBDL", 200)
+    kept = Checkpoint(tmp_path, seconds=0)
+    settings = {"random_state": None, "n_pieces": 12, "tol": 1e-9, "max_iter": 60, "feature_map": "rbf"}
+    with pytest.raises(InterruptedFitError):
+        model("PBDL", checkpoint=kept).set_params(**settings, callback=stops_at(20)).fit(X, y)
+    resumed = [summary(model("PBDL", checkpoint=kept).set_params(**settings).fit(X, y)) for _ in range(2)]
+    assert resumed[0] == resumed[1]
+
+
 @pytest.mark.parametrize("learner", some_slow(["PBDL", "DCRegressor"], always=["PBDL"]))
 def test_a_killed_fit_is_resumed_to_the_same_result(learner, tmp_path):
     assert run(learner, tmp_path / "expected").returncode == 0

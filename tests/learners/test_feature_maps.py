@@ -57,7 +57,7 @@ AFFINE = [
     StandardScaler(with_mean=False),
     RobustScaler(),
     MaxAbsScaler(),
-    MinMaxScaler(),
+    StandardScaler(),
     PCA(3),
     PCA(3, whiten=True),
     TruncatedSVD(2),
@@ -265,11 +265,17 @@ def test_a_map_without_a_seed_takes_that_of_the_learner():
         model = PBDL(feature_map=given, **FAST | {"n_pieces": 4, "random_state": seed}).fit(X, Y)
         return model.feature_map_.steps[1].landmarks.tolist()
 
+    def inside_landmarks(seed, given):
+        model = PBDL(feature_map=given, **FAST | {"n_pieces": 4, "random_state": seed}).fit(X, Y)
+        return model.divergence_.pairwise(X[:3]).tolist()
+
     few = {"n_components": 5}
     assert landmarks(1) == landmarks(1) != landmarks(2)
     assert landmarks(1, **few) == landmarks(1, **few) != landmarks(2, **few)
     assert landmarks(1, random_state=3, **few) == landmarks(2, random_state=3, **few)
     assert landmarks(np.random.RandomState(1), **few) == landmarks(np.random.RandomState(1), **few)
+    inside = make_pipeline(StandardScaler(), FeatureMap("rbf", **few))
+    assert inside_landmarks(1, inside) == inside_landmarks(1, inside) != inside_landmarks(2, inside)
     unseeded = FeatureMap("rbf", **few)
     assert landmarks(None, **few) != landmarks(None, **few)
     assert not np.array_equal(unseeded.fit_transform(X), unseeded.fit_transform(X))

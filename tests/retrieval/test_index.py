@@ -12,7 +12,7 @@ import faiss
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -48,6 +48,7 @@ class TestExactSearch:
             assert_nearest(D, side, X, ids, Q, index.search(Q, k), k)
 
     @settings(max_examples=60, deadline=None)
+    @example(2718, 2, 68, "cold", "right", False)  # products differ by their rounding, and the divergences do not
     @given(
         st.integers(0, 10_000),
         st.integers(1, 6),
@@ -349,6 +350,17 @@ class TestChanges:
         np.testing.assert_array_equal(
             pickle.loads(pickle.dumps(index)).search(X[:50], 3)[1], whole.search(X[:50], 3)[1]
         )
+
+
+@pytest.mark.parametrize("n_queries", [1, 5, 300])
+@pytest.mark.parametrize("kind", ["flat", "ivf"])
+def test_queries_of_a_network_in_inference_mode(kind, n_queries):
+    index = index_of("sqeuclidean", points(0, 2000, 3), kind=kind)
+    Q = torch.as_tensor(points(1, n_queries, 3))
+    expected = index.search(Q.numpy(), 4)[1]
+    with torch.inference_mode():
+        found = index.search(2 * Q / 2, 4)[1]
+    np.testing.assert_array_equal(found, expected)
 
 
 class TestMemory:

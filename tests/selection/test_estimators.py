@@ -793,3 +793,12 @@ def test_folds_for_known_items_are_shuffled():
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     same = PBDLCV([0.1], gallery="train", cv=folds, **options).fit(X[order], y[order])
     np.testing.assert_array_equal(own.cv_results_["split2_test_score"], same.cv_results_["split2_test_score"])
+
+
+def test_classes_of_three_rows_are_enough_and_groups_are_not_ignored_in_silence():
+    X = np.random.default_rng(0).standard_normal((42, 3))
+    options = {"n_pieces": 28, "tol": 0.5, "feature_map": None, "companion": None, "random_state": 0}
+    search = PBDLCV([0.1], gallery="train", **options).fit(X, np.repeat(np.arange(14), 3))
+    assert search.n_splits_ == 3
+    with pytest.warns(UserWarning, match="groups parameter is ignored"):
+        PBDLCV([0.1], **options | {"n_pieces": 4}).fit(X, np.arange(42) % 2, groups=np.arange(42) // 4)
