@@ -18,7 +18,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import bregnet
 from bregnet import PBDL, BregmanIndex, BregmanKMeans, BregmanKNeighborsClassifier, ConvexRegressor, DCRegressor
-from bregnet.cli.search import neighbours as neighbours_of
+from bregnet.cli.search import neighbors as neighbors_of
 from bregnet.metrics import purity
 from tests.support.cli_runs import LABELS, NAMES, SAME, X, Y, error_of, run, write_files
 
@@ -176,7 +176,7 @@ class TestSearch:
     def test_queries_are_searched_for_in_blocks(self, learned, alone):
         index = BregmanIndex(learned.divergence_)
         index.add(X)
-        blocks, whole = (list(neighbours_of(index, X, 4, alone=alone, quiet=True, at_once=each)) for each in (7, 60))
+        blocks, whole = (list(neighbors_of(index, X, 4, alone=alone, quiet=True, at_once=each)) for each in (7, 60))
         assert len(whole) == 240
         assert blocks == whole
 
