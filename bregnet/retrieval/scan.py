@@ -89,12 +89,12 @@ class Candidates:
 
         keep(products, numbers, first, self._left_out, *self._limits, *self._kept)
 
-    def keep_of_lists(self, products: np.ndarray, table: list[tuple[int, ...]], numbers: Tensor) -> None:
-        """Take products of several lists."""
+    def keep_of_lists(self, lists: Lists, probes: Tensor) -> None:
+        """Make and take products with the items of the lists that each query probes, (m, n_probes)."""
         from bregnet.retrieval.compiled_scan import keep_of_lists
 
-        given = products, np.array(table), numbers.numpy()
-        keep_of_lists(*given, self._left_out, *self._limits, *self._kept)
+        given = (each.numpy() for each in (self._queries.vectors.float(), probes, lists.vectors, lists.starts))
+        keep_of_lists(*given, TILE, self._left_out, *self._limits, *self._kept)
 
     def keep_alone(self, vectors: Tensor, ranges: Tensor) -> None:
         """Make and take products, one query after the other, with the items in ranges (m, n_ranges, 2) of each."""
@@ -175,24 +175,5 @@ def scan_lists(vectors: Vectors, queries: Queries, k: int, lists: Lists, probes:
     if probes.numel() < FEW * n_lists:
         found.keep_alone(lists.vectors, torch.stack([lists.starts[probes], lists.starts[probes + 1]], 2))
         return found.ranked()
-    starts = lists.starts.tolist()
-    numbers = probes.flatten().argsort() // probes.shape[1]  # queries in the order of the lists that they probe
-    asked, vectors_of_lists = queries.vectors.float()[numbers].numpy(), lists.vectors.numpy()
-    ends = torch.bincount(probes.flatten(), minlength=n_lists).cumsum(0).tolist()
-    ranges = zip([0, *ends[:-1]], ends, starts[:-1], starts[1:], strict=True)
-    pending = [each for each in ranges if each[0] < each[1] and each[2] < each[3]]
-    sizes = [(last - first) * (stop - start) for first, last, start, stop in pending]
-    products = np.empty(max([TILE[0] * TILE[1], *sizes]), np.float32)
-    table: list[tuple[int, ...]] = []  # of products not looked at yet: a call for each list would be slow
-    begin = 0
-    for (first, last, start, stop), size in zip(pending, sizes, strict=True):
-        if begin + size > len(products):
-            found.keep_of_lists(products, table, numbers)
-            table, begin = [], 0
-        out = products[begin : begin + size].reshape(last - first, -1)
-        np.matmul(asked[first:last], vectors_of_lists[start:stop].T, out=out)
-        table.append((begin, first, last, start, stop))
-        begin += size
-    if table:
-        found.keep_of_lists(products, table, numbers)
+    found.keep_of_lists(lists, probes)
     return found.ranked()
