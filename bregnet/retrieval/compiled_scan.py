@@ -10,19 +10,31 @@ UNSIGNED = np.uint64  # with indices that cannot be negative, and without views,
 STEP = 64  # products that are compared at once: a few vector instructions
 
 
-def _compact(k, margin, values, rows, count):  # pragma: no cover - compiled
-    """Keep, of the first `count` candidates, those within `margin` of the k-th; return the bound and their number."""
-    bound = np.float32(np.partition(values[:count], count - k)[count - k] - margin)
+def _replace_least(heap, value):  # pragma: no cover - compiled
+    """Put a value in the place of the least, which comes first, of a binary heap."""
+    place, child = 0, 1
+    while child < len(heap):
+        if child + 1 < len(heap) and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
+            break
+        heap[place], place = heap[child], child
+        child = 2 * place + 1
+    heap[place] = value
+
+
+def _compact(bound, values, rows, count):  # pragma: no cover - compiled
+    """Keep, of the first `count` candidates, those that reach the bound; return their number."""
     kept = 0
     for i in range(count):
         if values[i] >= bound:
             values[kept], rows[kept] = values[i], rows[i]
             kept += 1
-    return bound, kept
+    return kept
 
 
 def _keep(
-    products, numbers, first, skipped, k, room, margins, bounds, counts, values, rows
+    products, numbers, first, skipped, k, room, margins, largest, bounds, counts, values, rows
 ):  # pragma: no cover - compiled
     """Append the products that reach the bound of their query to its candidates, and raise the bound.
 
@@ -39,6 +51,8 @@ def _keep(
         How many are looked for, and how many candidates there may be.
     margins : (m,)
         All items whose product is within the margin of the k-th largest are kept.
+    largest : (m, k)
+        The largest products of each query so far, as a heap with the least first.
     bounds, counts : (m,)
         What candidates must reach, and how many there are. A bound becomes infinite where they do not fit.
     values, rows : (m, width)
@@ -59,15 +73,18 @@ def _keep(
                 if value >= bound and not (len(skipped) and skipped[row]):
                     values[q, count], rows[q, count] = value, row
                     count += 1
+                    if value > largest[q, 0]:
+                        _replace_least(largest[q], value)
+                        bound = np.float32(largest[q, 0] - margins[q])
                     if count == room:
-                        bound, count = _compact(k, margins[q], values[q], rows[q], count)
+                        count = _compact(bound, values[q], rows[q], count)
                         if count > room - k:  # too many are nearly equal
                             bound, count = np.float32(np.inf), 0
         bounds[q], counts[q] = bound, count
 
 
 def _keep_of_lists(
-    asked, probes, vectors, starts, tile, skipped, k, room, margins, bounds, counts, values, rows
+    asked, probes, vectors, starts, tile, skipped, k, room, margins, largest, bounds, counts, values, rows
 ):  # pragma: no cover - compiled
     """The same for items in lists, each looked at with all queries that probe it; products are made here.
 
@@ -84,7 +101,7 @@ def _keep_of_lists(
         Where each list begins.
     tile : (2,)
         Queries whose products are made at once, and items if there are as many queries.
-    skipped, k, room, margins, bounds, counts, values, rows
+    skipped, k, room, margins, largest, bounds, counts, values, rows
         As for `keep`.
     """
     ends = np.zeros(len(starts), np.int64)
@@ -107,11 +124,11 @@ def _keep_of_lists(
                 some = vectors[start : min(start + at_once, starts[number + 1])]
                 out = products[: len(those) * len(some)].reshape((len(those), len(some)))
                 np.dot(mine[: len(those)], some.T, out)
-                keep(out, those, start, skipped, k, room, margins, bounds, counts, values, rows)
+                keep(out, those, start, skipped, k, room, margins, largest, bounds, counts, values, rows)
 
 
 def _keep_alone(
-    asked, vectors, ranges, skipped, k, room, margins, bounds, counts, values, rows
+    asked, vectors, ranges, skipped, k, room, margins, largest, bounds, counts, values, rows
 ):  # pragma: no cover - compiled
     """The same for few queries, each with items of its own, whose products are made here.
 
@@ -122,7 +139,7 @@ def _keep_alone(
         Both in single precision.
     ranges : (m, n_ranges, 2)
         First and last items, the latter exclusive, to look at for each query.
-    skipped, k, room, margins, bounds, counts, values, rows
+    skipped, k, room, margins, largest, bounds, counts, values, rows
         As for `keep`.
     """
     products = np.empty((1, 16 * STEP), np.float32)
@@ -137,17 +154,17 @@ def _keep_alone(
                         total += some[i, f] * query[f]
                     products[0, i] = total
                 out = products[:, : len(some)]
-                keep(out, numbers, first, skipped, k, room, margins, bounds, counts, values, rows)
+                keep(out, numbers, first, skipped, k, room, margins, largest, bounds, counts, values, rows)
 
 
 def _rank(
-    k, margins, bounds, counts, values, rows, skipped, always, names, coarse, fine, vectors, terms, found, doubtful
+    k, margins, largest, bounds, counts, values, rows, skipped, always, names, coarse, fine, vectors, terms, found, doubtful
 ):  # pragma: no cover - compiled
     """Divergences of the candidates in double precision, in order.
 
     Parameters
     ----------
-    k, margins, bounds, counts, values, rows, skipped
+    k, margins, largest, bounds, counts, values, rows, skipped
         As `keep` left them. The bounds are raised for the last time; `rows` (m, width) become the candidates and those
         that are `always` ranked, nearest first, and -1 where there are no more.
     always : (n_always,)
@@ -166,8 +183,7 @@ def _rank(
     for q in range(len(counts)):
         offset, reach, small, near, among = terms[q]
         count = counts[q]
-        if count > k:
-            bounds[q], count = _compact(k, margins[q], values[q], rows[q], count)
+        count = _compact(bounds[q], values[q], rows[q], count)
         if len(names):
             for c in range(count):
                 rows[q, c] = names[rows[q, c]]
@@ -190,6 +206,7 @@ def _rank(
             doubtful[q] |= unclear and (value <= found[q, k - 1] + among or (len(skipped) and skipped[rows[q, c]]))
 
 
+_replace_least = compiled(_replace_least)
 _compact = compiled(_compact)
 keep = compiled(_keep)
 keep_of_lists = compiled(_keep_of_lists)

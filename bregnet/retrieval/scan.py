@@ -76,7 +76,7 @@ class Candidates:
         self.rows, self.divergences = torch.empty(m, width, dtype=torch.int64), torch.empty(m, width).double()
         self.bounds, self.doubtful = torch.full((m,), -torch.inf), torch.empty(m, dtype=torch.bool)
         counts, values = torch.zeros(m, dtype=torch.int64), torch.empty(m, width)
-        kept = vectors.margins(queries), self.bounds, counts, values, self.rows
+        kept = vectors.margins(queries), torch.full((m, k), -torch.inf), self.bounds, counts, values, self.rows
         self._kept = [each.numpy() for each in kept]
         self._skipped = torch.zeros(len(vectors.coarse) if len(vectors.long) else 0, dtype=torch.bool)
         self._skipped[vectors.long] = True
