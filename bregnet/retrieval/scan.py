@@ -20,10 +20,6 @@ from bregnet.retrieval.vectors import SMALL, Vectors
 # 9,600 queries/s against 200,000 items, and within 4% of that for all tiles from 256 x 1024 to 500 x 4096; by torch,
 # whose library for products is another, 22,900 and 7,900.
 TILE = 1024, 512
-# Lists that fewer queries than this probe in the mean are gone through query by query. With 16 and 64 features, 447
-# lists of 200,000 items and 8 probes, 56 queries take 31 and 84 microseconds each in place of 61 and 110, 168 queries
-# 26 and 66 in place of 38 and 65, and 900 queries 23 and 51 in place of 20 and 33.
-FEW = 3
 
 
 @dataclass(frozen=True)
@@ -89,19 +85,19 @@ class Candidates:
 
         keep(products, numbers, first, self._left_out, *self._limits, *self._kept)
 
-    def keep_of_lists(self, lists: Lists, probes: Tensor) -> None:
+    def keep_of_lists(self, lists: Lists, probes: Tensor, tile: tuple[int, int]) -> None:
         """Make and take products with the items of the lists that each query probes, (m, n_probes)."""
         from bregnet.retrieval.compiled_scan import keep_of_lists
 
         given = (each.numpy() for each in (self._queries.vectors.float(), probes, lists.vectors, lists.starts))
-        keep_of_lists(*given, TILE, self._left_out, *self._limits, *self._kept)
+        keep_of_lists(*given, tile, self._left_out, *self._limits, *self._kept)
 
-    def keep_alone(self, vectors: Tensor, ranges: Tensor) -> None:
-        """Make and take products, one query after the other, with the items in ranges (m, n_ranges, 2) of each."""
+    def keep_alone(self) -> None:
+        """Make and take the products of a single query with all items."""
         from bregnet.retrieval.compiled_scan import keep_alone
 
-        given = (each.numpy() for each in (self._queries.vectors.float(), vectors, ranges))
-        keep_alone(*given, self._left_out, *self._limits, *self._kept)
+        query, items = self._queries.vectors[0].float().numpy(), self._vectors.coarse.numpy()
+        keep_alone(query, items, self._left_out, *self._limits, *self._kept)
 
     def ranked(self) -> Candidates:
         """Themselves, in the order of divergences in double precision."""
@@ -154,7 +150,7 @@ def scan(vectors: Vectors, queries: Queries, k: int, tile: tuple[int, int] = TIL
     """Candidates among all items, by a tile of queries and items after the other."""
     found, asked = Candidates(vectors, queries, k), queries.vectors.float()
     if len(asked) == 1:
-        found.keep_alone(vectors.coarse, torch.tensor([[[0, len(vectors.coarse)]]]))
+        found.keep_alone()
         return found.ranked()
     coarse, products = vectors.coarse.numpy(), np.empty(tile[0] * tile[1], np.float32)  # fresh memory is slow
     at_once = len(products) // min(tile[0], len(asked))
@@ -166,14 +162,10 @@ def scan(vectors: Vectors, queries: Queries, k: int, tile: tuple[int, int] = TIL
     return found.ranked()
 
 
-def scan_lists(vectors: Vectors, queries: Queries, k: int, lists: Lists, probes: Tensor) -> Candidates:
-    """Candidates among the items of some lists of each query, (m, nprobe).
-
-    A list is looked at with all its queries at once, or where these are few, a query after the other.
-    """
-    found, n_lists = Candidates(vectors, queries, k, lists.rows), len(lists.starts) - 1
-    if probes.numel() < FEW * n_lists:
-        found.keep_alone(lists.vectors, torch.stack([lists.starts[probes], lists.starts[probes + 1]], 2))
-        return found.ranked()
-    found.keep_of_lists(lists, probes)
+def scan_lists(
+    vectors: Vectors, queries: Queries, k: int, lists: Lists, probes: Tensor, tile: tuple[int, int] = TILE
+) -> Candidates:
+    """Candidates among the items of some lists of each query, (m, nprobe)."""
+    found = Candidates(vectors, queries, k, lists.rows)
+    found.keep_of_lists(lists, probes, tile)
     return found.ranked()
