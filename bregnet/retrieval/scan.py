@@ -15,11 +15,11 @@ from bregnet.retrieval.items import Found
 from bregnet.retrieval.lift import Queries
 from bregnet.retrieval.vectors import SMALL, Vectors
 
-# Queries and items whose products are made at once: 2 MB of single precision, still in the cache when it is compared.
-# Fewer queries have more items at once. Products alone, with 17 and 65 entries a vector, on two threads: 30,500 and
-# 9,600 queries/s against 200,000 items, and within 4% of that for all tiles from 256 x 1024 to 500 x 4096; by torch,
-# whose library for products is another, 22,900 and 7,900.
-TILE = 1024, 512
+# Queries and items whose products are made at once: 4 MB of single precision, still in the cache when it is compared.
+# Fewer queries have more items at once. Searches on two threads with 512, 1024, 2048 and 4096 items: 24,400, 24,300,
+# 25,100 and 19,800 queries/s with 16 features, 8,890, 9,080, 9,060 and 8,330 with 64 (200,000 items), 3,317, 3,354,
+# 3,327 and 3,290 with 768 (50,000 items).
+TILE = 1024, 1024
 
 
 @dataclass(frozen=True)
