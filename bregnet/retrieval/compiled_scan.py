@@ -10,19 +10,31 @@ UNSIGNED = np.uint64  # with indices that cannot be negative, and without views,
 STEP = 64  # products that are compared at once: a few vector instructions
 
 
-def _compact(k, margin, values, rows, count):  # pragma: no cover - compiled
-    """Keep, of the first `count` candidates, those within `margin` of the k-th; return the bound and their number."""
-    bound = np.float32(np.partition(values[:count], count - k)[count - k] - margin)
+def _replace_least(heap, value):  # pragma: no cover - compiled
+    """Put a value in the place of the least, which comes first, of a binary heap."""
+    place, child = 0, 1
+    while child < len(heap):
+        if child + 1 < len(heap) and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
+            break
+        heap[place], place = heap[child], child
+        child = 2 * place + 1
+    heap[place] = value
+
+
+def _compact(bound, values, rows, count):  # pragma: no cover - compiled
+    """Keep, of the first `count` candidates, those that reach the bound; return their number."""
     kept = 0
     for i in range(count):
         if values[i] >= bound:
             values[kept], rows[kept] = values[i], rows[i]
             kept += 1
-    return bound, kept
+    return kept
 
 
 def _keep(
-    products, numbers, first, skipped, k, room, margins, bounds, counts, values, rows
+    products, numbers, first, skipped, k, room, margins, largest, bounds, counts, values, rows
 ):  # pragma: no cover - compiled
     """Append the products that reach the bound of their query to its candidates, and raise the bound.
 
@@ -39,6 +51,8 @@ def _keep(
         How many are looked for, and how many candidates there may be.
     margins : (m,)
         All items whose product is within the margin of the k-th largest are kept.
+    largest : (m, k)
+        The largest products of each query so far, as a heap with the least first.
     bounds, counts : (m,)
         What candidates must reach, and how many there are. A bound becomes infinite where they do not fit.
     values, rows : (m, width)
@@ -59,71 +73,108 @@ def _keep(
                 if value >= bound and not (len(skipped) and skipped[row]):
                     values[q, count], rows[q, count] = value, row
                     count += 1
+                    if value > largest[q, 0]:
+                        _replace_least(largest[q], value)
+                        bound = np.float32(largest[q, 0] - margins[q])
                     if count == room:
-                        bound, count = _compact(k, margins[q], values[q], rows[q], count)
+                        count = _compact(bound, values[q], rows[q], count)
                         if count > room - k:  # too many are nearly equal
                             bound, count = np.float32(np.inf), 0
         bounds[q], counts[q] = bound, count
 
 
 def _keep_of_lists(
-    products, table, numbers, skipped, k, room, margins, bounds, counts, values, rows
+    asked, probes, vectors, starts, tile, skipped, k, room, margins, largest, bounds, counts, values, rows
 ):  # pragma: no cover - compiled
-    """The same for products of several lists of items, each with some of the queries.
+    """The same for items in lists, each looked at with all queries that probe it; products are made here.
 
-    Parameters
-    ----------
-    products : (n_products,)
-    table : (n_lists, 5)
-        Where the products of a list begin, where its queries begin and end in `numbers`, and its items.
-    numbers : (n_probes,)
-    skipped, k, room, margins, bounds, counts, values, rows
-        As for `keep`.
-    """
-    for begin, first, last, start, stop in table:
-        size = (last - first) * (stop - start)
-        lines = products[begin : begin + size].reshape((last - first, stop - start))
-        keep(lines, numbers[first:last], start, skipped, k, room, margins, bounds, counts, values, rows)
-
-
-def _keep_alone(
-    asked, vectors, ranges, skipped, k, room, margins, bounds, counts, values, rows
-):  # pragma: no cover - compiled
-    """The same for few queries, each with items of its own, whose products are made here.
+    With a call from Python for each list, threads wait for the interpreter: twice as long with 16 features.
 
     Parameters
     ----------
     asked : (m, width)
+    probes : (m, n_probes)
+        The lists that each query probes.
     vectors : (n_items, width)
-        Both in single precision.
-    ranges : (m, n_ranges, 2)
-        First and last items, the latter exclusive, to look at for each query.
-    skipped, k, room, margins, bounds, counts, values, rows
+        In single precision like `asked`, one list after the other.
+    starts : (n_lists + 1,)
+        Where each list begins.
+    tile : (2,)
+        Queries whose products are made at once, and items if there are as many queries.
+    skipped, k, room, margins, largest, bounds, counts, values, rows
         As for `keep`.
     """
-    products = np.empty((1, 16 * STEP), np.float32)
-    for q in range(len(asked)):
-        query, numbers = asked[q], np.array([q])
-        for start, stop in ranges[q]:
-            for first in range(start, stop, products.shape[1]):
-                some = vectors[first : min(first + products.shape[1], stop)]
-                for i in range(len(some)):
-                    total = np.float32(0.0)
-                    for f in range(len(query)):
-                        total += some[i, f] * query[f]
-                    products[0, i] = total
-                out = products[:, : len(some)]
-                keep(out, numbers, first, skipped, k, room, margins, bounds, counts, values, rows)
+    ends = np.zeros(len(starts), np.int64)
+    for probe in probes.flat:
+        ends[probe] += 1
+    ends = np.cumsum(ends)
+    numbers = np.empty(probes.size, np.int64)  # queries in the order of the lists that they probe
+    for q in range(len(probes) - 1, -1, -1):
+        for probe in probes[q]:
+            ends[probe] -= 1
+            numbers[ends[probe]] = q
+    mine, products = np.empty((tile[0], asked.shape[1]), np.float32), np.empty(tile[0] * tile[1], np.float32)
+    for number in range(len(starts) - 1):
+        for first in range(ends[number], ends[number + 1], tile[0]):
+            those = numbers[first : min(first + tile[0], ends[number + 1])]
+            for i in range(len(those)):
+                mine[i] = asked[those[i]]
+            at_once = len(products) // len(those)
+            for start in range(starts[number], starts[number + 1], at_once):
+                some = vectors[start : min(start + at_once, starts[number + 1])]
+                out = products[: len(those) * len(some)].reshape((len(those), len(some)))
+                np.dot(mine[: len(those)], some.T, out)
+                keep(out, those, start, skipped, k, room, margins, largest, bounds, counts, values, rows)
+
+
+def _keep_alone(
+    query, vectors, skipped, k, room, margins, largest, bounds, counts, values, rows
+):  # pragma: no cover - compiled
+    """The same for one query and all items, whose products are made here: 0.85 of the time that a matrix product takes.
+
+    Parameters
+    ----------
+    query : (width,)
+    vectors : (n_items, width)
+        Both in single precision.
+    skipped, k, room, margins, largest, bounds, counts, values, rows
+        As for `keep`, of a single query.
+    """
+    products, number = np.empty((1, 16 * STEP), np.float32), np.zeros(1, np.int64)
+    for first in range(0, len(vectors), products.shape[1]):
+        some = vectors[first : first + products.shape[1]]
+        for i in range(len(some)):
+            total = np.float32(0.0)
+            for f in range(len(query)):
+                total += some[i, f] * query[f]
+            products[0, i] = total
+        out = products[:, : len(some)]
+        keep(out, number, first, skipped, k, room, margins, largest, bounds, counts, values, rows)
 
 
 def _rank(
-    k, margins, bounds, counts, values, rows, skipped, always, names, coarse, fine, vectors, terms, found, doubtful
+    k,
+    margins,
+    largest,
+    bounds,
+    counts,
+    values,
+    rows,
+    skipped,
+    always,
+    names,
+    coarse,
+    fine,
+    vectors,
+    terms,
+    found,
+    doubtful,
 ):  # pragma: no cover - compiled
     """Divergences of the candidates in double precision, in order.
 
     Parameters
     ----------
-    k, margins, bounds, counts, values, rows, skipped
+    k, margins, largest, bounds, counts, values, rows, skipped
         As `keep` left them. The bounds are raised for the last time; `rows` (m, width) become the candidates and those
         that are `always` ranked, nearest first, and -1 where there are no more.
     always : (n_always,)
@@ -142,8 +193,7 @@ def _rank(
     for q in range(len(counts)):
         offset, reach, small, near, among = terms[q]
         count = counts[q]
-        if count > k:
-            bounds[q], count = _compact(k, margins[q], values[q], rows[q], count)
+        count = _compact(bounds[q], values[q], rows[q], count)
         if len(names):
             for c in range(count):
                 rows[q, c] = names[rows[q, c]]
@@ -166,6 +216,7 @@ def _rank(
             doubtful[q] |= unclear and (value <= found[q, k - 1] + among or (len(skipped) and skipped[rows[q, c]]))
 
 
+_replace_least = compiled(_replace_least)
 _compact = compiled(_compact)
 keep = compiled(_keep)
 keep_of_lists = compiled(_keep_of_lists)

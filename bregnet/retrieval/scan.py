@@ -15,15 +15,11 @@ from bregnet.retrieval.items import Found
 from bregnet.retrieval.lift import Queries
 from bregnet.retrieval.vectors import SMALL, Vectors
 
-# Queries and items whose products are made at once: 2 MB of single precision, still in the cache when it is compared.
-# Fewer queries have more items at once. Products alone, with 17 and 65 entries a vector, on two threads: 30,500 and
-# 9,600 queries/s against 200,000 items, and within 4% of that for all tiles from 256 x 1024 to 500 x 4096; by torch,
-# whose library for products is another, 22,900 and 7,900.
-TILE = 1024, 512
-# Lists that fewer queries than this probe in the mean are gone through query by query. With 16 and 64 features, 447
-# lists of 200,000 items and 8 probes, 56 queries take 31 and 84 microseconds each in place of 61 and 110, 168 queries
-# 26 and 66 in place of 38 and 65, and 900 queries 23 and 51 in place of 20 and 33.
-FEW = 3
+# Queries and items whose products are made at once: 4 MB of single precision, still in the cache when it is compared.
+# Fewer queries have more items at once. Searches on two threads with 512, 1024, 2048 and 4096 items: 24,400, 24,300,
+# 25,100 and 19,800 queries/s with 16 features, 8,890, 9,080, 9,060 and 8,330 with 64 (200,000 items), 3,317, 3,354,
+# 3,327 and 3,290 with 768 (50,000 items).
+TILE = 1024, 1024
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ class Candidates:
         self.rows, self.divergences = torch.empty(m, width, dtype=torch.int64), torch.empty(m, width).double()
         self.bounds, self.doubtful = torch.full((m,), -torch.inf), torch.empty(m, dtype=torch.bool)
         counts, values = torch.zeros(m, dtype=torch.int64), torch.empty(m, width)
-        kept = vectors.margins(queries), self.bounds, counts, values, self.rows
+        kept = vectors.margins(queries), torch.full((m, k), -torch.inf), self.bounds, counts, values, self.rows
         self._kept = [each.numpy() for each in kept]
         self._skipped = torch.zeros(len(vectors.coarse) if len(vectors.long) else 0, dtype=torch.bool)
         self._skipped[vectors.long] = True
@@ -89,19 +85,19 @@ class Candidates:
 
         keep(products, numbers, first, self._left_out, *self._limits, *self._kept)
 
-    def keep_of_lists(self, products: np.ndarray, table: list[tuple[int, ...]], numbers: Tensor) -> None:
-        """Take products of several lists."""
+    def keep_of_lists(self, lists: Lists, probes: Tensor, tile: tuple[int, int]) -> None:
+        """Make and take products with the items of the lists that each query probes, (m, n_probes)."""
         from bregnet.retrieval.compiled_scan import keep_of_lists
 
-        given = products, np.array(table), numbers.numpy()
-        keep_of_lists(*given, self._left_out, *self._limits, *self._kept)
+        given = (each.numpy() for each in (self._queries.vectors.float(), probes, lists.vectors, lists.starts))
+        keep_of_lists(*given, tile, self._left_out, *self._limits, *self._kept)
 
-    def keep_alone(self, vectors: Tensor, ranges: Tensor) -> None:
-        """Make and take products, one query after the other, with the items in ranges (m, n_ranges, 2) of each."""
+    def keep_alone(self) -> None:
+        """Make and take the products of a single query with all items."""
         from bregnet.retrieval.compiled_scan import keep_alone
 
-        given = (each.numpy() for each in (self._queries.vectors.float(), vectors, ranges))
-        keep_alone(*given, self._left_out, *self._limits, *self._kept)
+        query, items = self._queries.vectors[0].float().numpy(), self._vectors.coarse.numpy()
+        keep_alone(query, items, self._left_out, *self._limits, *self._kept)
 
     def ranked(self) -> Candidates:
         """Themselves, in the order of divergences in double precision."""
@@ -154,7 +150,7 @@ def scan(vectors: Vectors, queries: Queries, k: int, tile: tuple[int, int] = TIL
     """Candidates among all items, by a tile of queries and items after the other."""
     found, asked = Candidates(vectors, queries, k), queries.vectors.float()
     if len(asked) == 1:
-        found.keep_alone(vectors.coarse, torch.tensor([[[0, len(vectors.coarse)]]]))
+        found.keep_alone()
         return found.ranked()
     coarse, products = vectors.coarse.numpy(), np.empty(tile[0] * tile[1], np.float32)  # fresh memory is slow
     at_once = len(products) // min(tile[0], len(asked))
@@ -166,33 +162,10 @@ def scan(vectors: Vectors, queries: Queries, k: int, tile: tuple[int, int] = TIL
     return found.ranked()
 
 
-def scan_lists(vectors: Vectors, queries: Queries, k: int, lists: Lists, probes: Tensor) -> Candidates:
-    """Candidates among the items of some lists of each query, (m, nprobe).
-
-    A list is looked at with all its queries at once, or where these are few, a query after the other.
-    """
-    found, n_lists = Candidates(vectors, queries, k, lists.rows), len(lists.starts) - 1
-    if probes.numel() < FEW * n_lists:
-        found.keep_alone(lists.vectors, torch.stack([lists.starts[probes], lists.starts[probes + 1]], 2))
-        return found.ranked()
-    starts = lists.starts.tolist()
-    numbers = probes.flatten().argsort() // probes.shape[1]  # queries in the order of the lists that they probe
-    asked, vectors_of_lists = queries.vectors.float()[numbers].numpy(), lists.vectors.numpy()
-    ends = torch.bincount(probes.flatten(), minlength=n_lists).cumsum(0).tolist()
-    ranges = zip([0, *ends[:-1]], ends, starts[:-1], starts[1:], strict=True)
-    pending = [each for each in ranges if each[0] < each[1] and each[2] < each[3]]
-    sizes = [(last - first) * (stop - start) for first, last, start, stop in pending]
-    products = np.empty(max([TILE[0] * TILE[1], *sizes]), np.float32)
-    table: list[tuple[int, ...]] = []  # of products not looked at yet: a call for each list would be slow
-    begin = 0
-    for (first, last, start, stop), size in zip(pending, sizes, strict=True):
-        if begin + size > len(products):
-            found.keep_of_lists(products, table, numbers)
-            table, begin = [], 0
-        out = products[begin : begin + size].reshape(last - first, -1)
-        np.matmul(asked[first:last], vectors_of_lists[start:stop].T, out=out)
-        table.append((begin, first, last, start, stop))
-        begin += size
-    if table:
-        found.keep_of_lists(products, table, numbers)
+def scan_lists(
+    vectors: Vectors, queries: Queries, k: int, lists: Lists, probes: Tensor, tile: tuple[int, int] = TILE
+) -> Candidates:
+    """Candidates among the items of some lists of each query, (m, nprobe)."""
+    found = Candidates(vectors, queries, k, lists.rows)
+    found.keep_of_lists(lists, probes, tile)
     return found.ranked()

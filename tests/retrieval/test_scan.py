@@ -9,7 +9,7 @@ from bregnet._core.parallel import in_threads
 from bregnet.retrieval.engine import Settings
 from bregnet.retrieval.flat import FlatEngine
 from bregnet.retrieval.items import Gallery
-from bregnet.retrieval.scan import FEW, Lists, scan, scan_lists
+from bregnet.retrieval.scan import Lists, scan, scan_lists
 from tests.support.search_at_random import assert_nearest, divergences, points
 
 KINDS = st.sampled_from(["plain", "lattice", "far", "near", "single"])
@@ -59,7 +59,7 @@ def test_nothing_that_belongs_to_the_answer_is_lost(seed, n, n_features, k, name
 @settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 100_000),
-    n=st.integers(60, 3000),  # a list may be longer than what one query looks at at once
+    n=st.integers(60, 3000),
     n_features=st.sampled_from([1, 3, 8, 33]),
     k=st.integers(1, 12),
     name=st.sampled_from(sorted(divergences(1))),
@@ -68,11 +68,12 @@ def test_nothing_that_belongs_to_the_answer_is_lost(seed, n, n_features, k, name
     n_queries=st.integers(1, 12),
     n_lists=st.integers(1, 9),
     n_probes=st.integers(1, 9),
+    tile=st.sampled_from([(1024, 512), (3, 50), (1, 1)]),
 )
-def test_few_and_many_queries_keep_the_same_items_of_lists(
-    seed, n, n_features, k, name, side, kind, n_queries, n_lists, n_probes
+def test_queries_alone_and_together_keep_the_same_items_of_lists(
+    seed, n, n_features, k, name, side, kind, n_queries, n_lists, n_probes, tile
 ):
-    """Of the probed lists, and of no other, what may belong to the answer, by both routes."""
+    """Of the probed lists, and of no other, what may belong to the answer."""
     engine, Q = setting(seed, n, n_features, n_queries, name, side, kind)
     vectors, rng = engine.vectors, np.random.default_rng(seed)
     rows = torch.as_tensor(rng.permutation(n))
@@ -80,10 +81,7 @@ def test_few_and_many_queries_keep_the_same_items_of_lists(
     lists = Lists(vectors.coarse[rows], rows, torch.as_tensor(np.r_[0, inner, n]))
     probes = torch.as_tensor(np.argsort(rng.random((n_queries, n_lists)), axis=1)[:, :n_probes].copy())
     queries = vectors.lift.queries(Q)
-    repeated = -(-FEW * n_lists // probes.numel())  # enough of the same queries for the other route
-    many = torch.arange(n_queries).repeat(repeated)
-    assert probes[many].numel() >= FEW * n_lists
-    together = scan_lists(vectors, queries[many], k, lists, probes[many])
+    together = scan_lists(vectors, queries, k, lists, probes, tile)
     alone = [scan_lists(vectors, queries[q : q + 1], k, lists, probes[q : q + 1]) for q in range(n_queries)]
     for q, one in enumerate(alone):
         probed = torch.cat([rows[lists.starts[p] : lists.starts[p + 1]] for p in probes[q].tolist()])
