@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
@@ -166,8 +167,10 @@ def _precision(tensor: Tensor) -> torch.dtype:
 
 
 def _check_finite(name: str, tensor: Tensor) -> None:
-    if tensor.device.type == "cpu" and np.isfinite(tensor.detach().numpy()).all():
-        return  # torch would use several threads, which then spin for milliseconds and keep those of a search waiting
+    if tensor.device.type == "cpu":  # by numpy: threads of torch spin for milliseconds and keep a search waiting
+        with suppress(RuntimeError):  # a tensor of torch.func has no numbers of its own
+            if np.isfinite(tensor.detach().numpy()).all():
+                return
     finite = torch.isfinite(tensor)
     if tensor.ndim:
         check_entries(name, tensor, finite, "finite")

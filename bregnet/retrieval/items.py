@@ -54,7 +54,7 @@ class Gallery:
     def public_ids(self, rows: Any = slice(None)) -> Array:
         """The ids of some items as their user knows them: a tensor of numbers, or an array of strings."""
         if self.names is not None:
-            return self.names[rows.cpu() if isinstance(rows, Tensor) else rows]
+            return self.names[rows.cpu().numpy() if isinstance(rows, Tensor) else rows]
         if isinstance(rows, Tensor) and rows.device.type == "cpu":  # by numpy: threads of torch spin for milliseconds
             return torch.from_numpy(self.ids.numpy()[rows.numpy()])
         return self.ids[rows]

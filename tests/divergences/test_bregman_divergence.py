@@ -400,3 +400,21 @@ OK = np.full((2, 3), 0.5)
 def test_bad_input_is_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_functional_derivatives_of_torch_are_those_of_autograd():
+    rng = np.random.default_rng(0)
+    slopes, intercepts, x, y = (torch.as_tensor(rng.standard_normal(shape)) for shape in ((6, 4), (6,), (3, 4), (3, 4)))
+
+    def total(slopes, x):
+        return BregmanDivergence(MaxAffine(slopes, intercepts, temperature=0.3)).paired(x, y).sum()
+
+    given = slopes.clone().requires_grad_(), x.clone().requires_grad_()
+    expected = torch.autograd.grad(total(*given), given)
+    torch.testing.assert_close(torch.func.grad(total, argnums=(0, 1))(slopes, x), expected)
+
+
+def test_tensors_with_the_negative_bit():
+    D, x = BregmanDivergence(SquaredEuclidean()), torch.arange(6.0).view(2, 3)
+    negative = torch.complex(x, x).conj().imag  # -x, as a flag of the tensor
+    torch.testing.assert_close(D.paired(negative, x), 4 * x.square().sum(1))

@@ -794,6 +794,14 @@ def test_what_users_of_faiss_look_for():
     assert index.search(points(1, 5, 4), k=1)[1].tolist() == [[0], [1], [2], [3], [4]]
 
 
+def test_a_single_string_id_is_in_an_array():
+    index = BregmanIndex("sqeuclidean")
+    index.add([[0.0], [5.0]], ids=["low", "high"])
+    assert index.search([[4.0]], k=1)[1].tolist() == [["high"]]
+    (found,) = index.search_radius([[4.0]], 2.0)[1]
+    assert found.tolist() == ["high"]
+
+
 @pytest.mark.parametrize("kind", ["flat", "ivf"])
 def test_ids_may_be_strings(kind, tmp_path):
     X, Q = points(0, 60, 3), points(1, 9, 3)
