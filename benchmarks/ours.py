@@ -43,6 +43,7 @@ def regression(fold: Fold, inner: Inner, quick: bool) -> Outcome:
     extra = {
         "alpha": search.alpha_,
         "temperature": search.temperature_,
+        "n_pieces": search.n_pieces_,
         "iterations": search.n_iter_,
         "fits": search.n_fits_,
         "one_fit": float(search.best_estimator_.score(fold.X_test, fold.y_test)),

@@ -29,10 +29,6 @@ REASONS = {  # what is known of a row that is behind, by the name of its set
         " hold people who all have the same one, so that their R^2 says nothing, and the others vary far more than the"
         " settings differ: there is nothing to choose by."
     ),
-    "Garment Productivity": (
-        "With this many features a piece per point has more freedom than the rows can settle:"
-        " `DCRegressorCV(n_pieces=50)` has higher scores in the inner folds."
-    ),
     "Wine Quality": (
         "The program is solved to a gap of 1%, so it is not the solver that holds the score back; those of single folds"
         " differ by more than what is missing."

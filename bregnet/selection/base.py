@@ -20,7 +20,7 @@ from bregnet._core.notebook import shown_in_notebooks
 from bregnet.learners.base import SolverEstimator
 from bregnet.selection.folds import Plan, Split, Variant, checked_splits, fitted_members
 from bregnet.selection.members import Member
-from bregnet.selection.search import Row, Search, side_by_side
+from bregnet.selection.search import Row, Search, n_fits, side_by_side
 
 
 @shown_in_notebooks
@@ -34,7 +34,7 @@ class SearchCV(BaseEstimator, ABC):
     early_stopping: bool
     one_standard_error: bool
     n_jobs: int | None
-    n_pieces: int | str | None
+    n_pieces: Any
     verbose: int
     random_state: int | np.random.RandomState | None
 
@@ -43,6 +43,11 @@ class SearchCV(BaseEstimator, ABC):
     _varied: ClassVar[tuple[str, ...]] = ()  # parameters of what is searched that are chosen without another fit
     _classes = False  # whether targets are class labels
     _relative = False  # whether scores are in units of their own
+
+    @property
+    def best_params_(self) -> dict[str, Any]:
+        """All that was chosen."""
+        return dict(self.cv_results_["params"][self.best_index_])
 
     @abstractmethod
     def _score_of(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> Callable[[Any, Split], float]:
@@ -126,7 +131,7 @@ class SearchCV(BaseEstimator, ABC):
         rows, best = search.run(plan, splits)
         if np.isnan(best.mean):
             raise ValueError("scoring must give a number for some alpha in all folds of cv, got nan for every one")
-        tasks = [(plan, np.arange(len(features)), best, [member]) for member in plan.members]
+        tasks = [(plan, np.arange(len(features)), best, [member]) for member in plan.members_with(best.grid)]
         found = side_by_side(partial(fitted_members, certify=True), tasks, search.n_jobs)
         fits = sorted((fit for each in found for fit in each), key=lambda fit: -fit.gap_)
 
@@ -137,7 +142,8 @@ class SearchCV(BaseEstimator, ABC):
         self.best_index_ = next(number for number, row in enumerate(rows) if row is best)
         self.best_score_, self.alpha_, self.temperature_ = best.mean, best.alpha, best.temperature
         self.n_splits_ = len(splits)
-        self.n_fits_ = len(splits) * len({(row.alpha, id(row.grid)) for row in rows}) * len(plan.members)
+        tried = {(row.alpha, id(row.grid)): row.grid for row in rows}
+        self.n_fits_ = n_fits(plan, splits, tried.values())
         self.result_, self.gap_, self.n_iter_ = estimator.result_, estimator.gap_, estimator.n_iter_
         self.feature_bounds_ = np.mean([fit.feature_bounds_ for fit in fits], axis=0)
         self._store_learned(plan, splits, best, fits)
@@ -154,13 +160,17 @@ class SearchCV(BaseEstimator, ABC):
     def _validated(self, X: Array, y: Array) -> tuple[np.ndarray, np.ndarray]:
         checks = {"dtype": np.float64, "y_numeric": not self._classes}
         features, targets = check.validate_data(self, to_numpy(X, "X"), to_numpy(y, "y"), **checks)
-        check.pieces(self.n_pieces, len(features))
+        self._check_pieces(len(features))
         if not self._classes:
             return features, targets.astype(np.float64)
         check.class_labels(targets)
         if len(np.unique(targets)) < 2:
             raise ValueError("y must have at least 2 classes, got 1 class")
         return features, targets
+
+    def _check_pieces(self, n_rows: int) -> None:
+        """Check `n_pieces` for so many rows."""
+        check.pieces(self.n_pieces, n_rows)
 
     def _warn(self, rows: Sequence[Row], best: Row) -> None:
         """Warn the caller of `fit` where something did not go well."""

@@ -287,11 +287,6 @@ class PBDLCV(LearnedPairs, SearchCV):
         return tags
 
     @property
-    def best_params_(self) -> dict[str, Any]:
-        """All that was chosen."""
-        return dict(self.cv_results_["params"][self.best_index_])
-
-    @property
     def companion_(self) -> str | Generator | None:
         """The companion that was chosen."""
         return self.best_estimator_.companion

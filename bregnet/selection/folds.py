@@ -105,15 +105,28 @@ class Plan:
         """The weights of some rows, if there are any."""
         return None if self.weights is None else self.weights[rows]
 
+    def members_with(self, settings: Mapping[str, Any] | None) -> tuple[Member, ...]:
+        """The members of fits with other parameters: one where several would be the same.
+
+        They are where every point has a piece of its own and no member sees a part of the features only.
+        """
+        if len(self.members) == 1:
+            return self.members
+        estimator, n_rows = clone(self.estimator).set_params(**(settings or {})), len(self.X)
+        cells = isinstance(estimator.n_pieces, Integral) or estimator._piece_count(n_rows) < n_rows
+        return self.members if cells or self.members[0].columns is not None else self.members[:1]
+
     def enough(self, score: float) -> float:
         """What a score must exceed to be an improvement on this one."""
         return score + IMPROVEMENT * (abs(score) if self.relative and math.isfinite(score) else 1.0)
 
-    def fresh(self, n_rows: int, member: Member, settings: Mapping[str, Any] | None) -> Any:
-        """A clone for the features of a member and so many rows, which may be fewer than the pieces asked for."""
+    def fresh(self, rows: np.ndarray, member: Member, settings: Mapping[str, Any] | None) -> Any:
+        """A clone for the features of a member and some rows, which may be fewer than the pieces asked for."""
         estimator = clone(self.estimator).set_params(**(settings or {}))
         if isinstance(estimator.n_pieces, Integral):
-            estimator.n_pieces = min(estimator.n_pieces, n_rows)
+            weights = self.weights_of(rows)
+            n_counted = len(rows) if weights is None else np.count_nonzero(weights)
+            estimator.n_pieces = min(estimator.n_pieces, n_counted)
         if member.seed is not None:
             estimator.random_state = member.seed
         signs: Any = getattr(estimator, "monotone", None)
@@ -215,7 +228,7 @@ def scored_fits(
 
     `settings` are other parameters of the estimator.
     """
-    paths = [_member_fits(plan, split, alphas, member, settings) for member in plan.members]
+    paths = [_member_fits(plan, split, alphas, member, settings) for member in plan.members_with(settings)]
     if len(paths) == 1:
         return [track for track, _ in paths[0]]
     return [_joined(plan, split, fits) for fits in zip(*paths, strict=True)]
@@ -230,7 +243,7 @@ def _member_fits(
     rest regularizes it, and a start from another's end is a start from where that one began to overfit.
     """
     X, y = member.features(plan.X[split.train]), plan.y[split.train]
-    estimator = plan.fresh(len(X), member, settings).set_params(warm_start=not plan.early_stopping)
+    estimator = plan.fresh(split.train, member, settings).set_params(warm_start=not plan.early_stopping)
     found = []
     for alpha in alphas:
         monitor = ScoreMonitor(plan, split, member)
@@ -261,11 +274,11 @@ def _joined(plan: Plan, split: Split, fits: Sequence[tuple[Track, ScoreMonitor]]
 def fitted_members(plan: Plan, rows: np.ndarray, choice: Any, members: Sequence[Member], *, certify: bool) -> list[Any]:
     """Members with the chosen parameters, fitted to some rows for as long as was best, as estimators of all features.
 
-    `choice` has the attributes n_iter and `settings`, which are parameters of the estimator.
+    `choice` is a row of the search: n_iter, and `settings`, which are parameters of the estimator.
     """
     fits = []
     for member in members:
-        estimator = plan.fresh(len(rows), member, choice.settings)
+        estimator = plan.fresh(rows, member, choice.settings)
         monitor = StopAfter(choice.n_iter, certify=certify) if plan.early_stopping else Monitor()
         estimator._fit_monitored(member.features(plan.X[rows]), plan.y[rows], monitor, plan.weights_of(rows))
         if member.columns is not None:
@@ -282,5 +295,5 @@ def fitted_members(plan: Plan, rows: np.ndarray, choice: Any, members: Sequence[
 
 def fold_function(plan: Plan, rows: np.ndarray, choice: Any) -> Any:
     """The mean of the members with the chosen parameters, fitted to some rows."""
-    fits = fitted_members(plan, rows, choice, plan.members, certify=False)
+    fits = fitted_members(plan, rows, choice, plan.members_with(choice.grid), certify=False)
     return mean_function([fit.function_ for fit in sorted(fits, key=lambda fit: -fit.gap_)])

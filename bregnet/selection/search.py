@@ -165,6 +165,11 @@ def between(best: float, tried: Sequence[float]) -> list[float]:
     return [alpha for alpha in found if 0 < alpha < math.inf]
 
 
+def n_fits(plan: Plan, splits: Sequence[Split], grid: Iterable[Mapping[str, Any] | None]) -> int:
+    """The number of fits for an alpha, with every setting of a grid."""
+    return len(splits) * sum(len(plan.members_with(settings)) for settings in grid)
+
+
 class Search(NamedTuple):
     """How to search.
 
@@ -195,11 +200,10 @@ class Search(NamedTuple):
         """Rows of all that was tried, alpha descending, and the best."""
         rows: list[Row] = []
         lost: list[Row] = []
-        n_fits = len(splits) * len(plan.members)  # for each alpha
         with tqdm(unit="fit", disable=not self.verbose) as bar:
             new, grid = sorted(set(self.alphas), reverse=True), self.grid
             if self.rivals:
-                bar.total = n_fits * len(self.rivals)
+                bar.total = n_fits(plan, splits, self.rivals)
                 bar.set_description("feature maps")
                 rows, lost = self._contest(plan, splits, new[len(new) // 2], bar)
                 won = rows[0].grid or {}
@@ -208,7 +212,7 @@ class Search(NamedTuple):
                 else:
                     rows, lost, grid = [], rows + lost, [{**won, **(each or {})} for each in grid]
             for round_ in range(self.refinements + 1):
-                bar.total = bar.n + len(new) * n_fits * len(grid)
+                bar.total = bar.n + len(new) * n_fits(plan, splits, grid)
                 bar.set_description(f"round {round_ + 1} of at most {self.refinements + 1}")
                 before = best_row(rows, False).merit if round_ else -math.inf
                 rows += self._round(plan, splits, new, grid, bar)
@@ -238,7 +242,7 @@ class Search(NamedTuple):
         for (_, _, path, settings), found in zip(tasks, side_by_side(scored_fits, tasks, self.n_jobs), strict=True):
             for alpha, track in zip(path, found, strict=True):
                 tracks.setdefault((id(settings), alpha), []).append(track)
-            bar.update(len(path) * len(plan.members))
+            bar.update(len(path) * len(plan.members_with(settings)))
         return [
             row
             for settings in grid

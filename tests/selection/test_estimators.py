@@ -134,8 +134,8 @@ def test_monitor_scores_only_what_is_new():
 def test_fits_that_are_solved_before_the_first_check_are_scored():
     X, _ = paraboloid(30)
     for early_stopping in (True, False):
-        search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, refinements=0, early_stopping=early_stopping)
-        model = search.fit(X, np.full(30, 2.0))
+        options = {"refinements": 0, "early_stopping": early_stopping, "n_pieces": "auto"}
+        model = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, **options).fit(X, np.full(30, 2.0))
         assert model.cv_results_["mean_test_score"].tolist() == [1.0] * 4
         np.testing.assert_allclose(model.predict(X), 2.0)
 
@@ -204,7 +204,8 @@ def test_chosen_alpha_is_that_of_a_plain_loop(search, estimator, data):
     for alpha in alphas:
         fits = [(estimator(alpha).fit(X[train], y[train]), test) for train, test in FOLDS.split(X)]
         means.append(np.mean([r2_score(y[test], fit.predict(X[test])) for fit, test in fits]))
-    model = search(alphas, cv=FOLDS, refinements=0, temperatures=[0.0], early_stopping=False).fit(X, y)
+    options = {"refinements": 0, "temperatures": [0.0], "early_stopping": False, "n_pieces": "auto"}
+    model = search(alphas, cv=FOLDS, **options).fit(X, y)
     assert model.alpha_ == alphas[int(np.argmax(means))]
     assert model.cv_results_["mean_test_score"] == pytest.approx(means, abs=0.01)
     assert model.best_score_ == max(model.cv_results_["mean_test_score"])
@@ -259,7 +260,8 @@ def same_results(one, other):
 @pytest.mark.parametrize("early_stopping", some_slow([True, False], always=[True]))
 def test_results_do_not_depend_on_the_number_of_jobs(early_stopping):
     X, y = wave()
-    search = DCRegressorCV([0.1, 0.01], cv=FOLDS, early_stopping=early_stopping, refinements=1, ensemble=True)
+    options = {"early_stopping": early_stopping, "refinements": 1, "ensemble": True, "random_state": 0}
+    search = DCRegressorCV([0.1, 0.01], cv=FOLDS, **options)
     alone = clone(search).fit(X, y)
     together = clone(search).set_params(n_jobs=2).fit(X, y)
     same_results(alone, together)
@@ -281,7 +283,8 @@ def test_threads_give_the_same_and_leave_torchs_setting_alone():
 
 def test_refinements_go_around_the_best_and_end_when_they_do_not_help():
     X, y = wave()
-    model = DCRegressorCV([1.0, 0.01], cv=FOLDS, refinements=5, temperatures=[0.0]).fit(X, y)
+    options = {"refinements": 5, "temperatures": [0.0], "n_pieces": "auto"}
+    model = DCRegressorCV([1.0, 0.01], cv=FOLDS, **options).fit(X, y)
     tried = model.cv_results_["param_alpha"]
     assert 2 < len(tried) < 12
     assert sorted(tried, reverse=True) == tried.tolist()
@@ -294,7 +297,7 @@ def test_early_stopping_ends_the_last_fit_without_a_warning():
     X, y = paraboloid(100, 4, noise=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        model = ConvexRegressorCV([0.001], cv=FOLDS, temperatures=[0.0]).fit(X, y)
+        model = ConvexRegressorCV([0.001], cv=FOLDS, temperatures=[0.0], n_pieces="auto").fit(X, y)
     assert model.n_iter_ == model.cv_results_["n_iter"][0]
     assert model.result_.status.startswith("stopped early")
     longer = ConvexRegressor(0.001).fit(X, y)
@@ -312,7 +315,8 @@ def test_fit_that_runs_out_of_iterations_says_so():
 
 def test_ensemble_is_the_mean_of_all_rows_and_folds():
     X, y = wave()
-    model = DCRegressorCV([0.01], cv=FOLDS, early_stopping=False, temperatures=[0.0], ensemble=True).fit(X, y)
+    options = {"early_stopping": False, "temperatures": [0.0], "n_pieces": "auto"}
+    model = DCRegressorCV([0.01], cv=FOLDS, **options, ensemble=True).fit(X, y)
     folds = [DCRegressor(0.01).fit(X[train], y[train]).predict(X) for train, _ in FOLDS.split(X)]
     expected = (DCRegressor(0.01).fit(X, y).predict(X) + np.mean(folds, 0)) / 2
     np.testing.assert_allclose(model.predict(X), expected, rtol=1e-9, atol=1e-9)
@@ -398,12 +402,13 @@ def test_signs_go_with_the_features_of_members():
 
 def test_members_that_would_be_the_same_are_fitted_once():
     X, y = wave()
-    options = {"cv": FOLDS, "refinements": 0, "random_state": 0}
+    options = {"cv": FOLDS, "refinements": 0, "n_pieces": "auto", "random_state": 0}
     one, several = (DCRegressorCV([0.1, 0.01], n_estimators=n, **options).fit(X, y) for n in (1, 5))
     assert one.n_fits_ == several.n_fits_ == 6
     np.testing.assert_array_equal(one.predict(X), several.predict(X))
     assert DCRegressorCV([0.1], n_estimators=5, max_features=1, **options).fit(X, y).n_fits_ == 15
-    assert DCRegressorCV([0.1], n_estimators=5, n_pieces=9, **options).fit(X, y).n_fits_ == 15
+    assert DCRegressorCV([0.1], n_estimators=5, **options | {"n_pieces": 9}).fit(X, y).n_fits_ == 15
+    assert DCRegressorCV([0.1], n_estimators=5, **options | {"n_pieces": ["auto", 9]}).fit(X, y).n_fits_ == 3 + 15
 
 
 @pytest.mark.parametrize("search", [ConvexRegressorCV, DCRegressorCV])
@@ -457,7 +462,7 @@ def test_groups_reach_the_splitter():
 @pytest.mark.parametrize("unit", [1e-4, 1.0, 1e4])
 def test_other_scores_choose_alike_in_any_unit(unit):
     X, y = wave()
-    search = DCRegressorCV([0.01, 0.001], cv=FOLDS, refinements=0, scoring="neg_mean_squared_error")
+    search = DCRegressorCV([0.01, 0.001], cv=FOLDS, refinements=0, scoring="neg_mean_squared_error", random_state=0)
     model, expected = clone(search).fit(X, unit * y), clone(search).fit(X, y)
     assert model.alpha_ == expected.alpha_
     assert model.n_iter_ == expected.n_iter_
@@ -471,7 +476,7 @@ def test_scores_that_are_not_numbers_come_last():
         values = model.predict(X)
         return np.nan if np.ptp(values) < 0.75 * np.ptp(y) else model.score(X, y)
 
-    search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, refinements=0, scoring=broken)
+    search = ConvexRegressorCV([0.1, 0.01], cv=FOLDS, refinements=0, scoring=broken, n_pieces="auto")
     with pytest.warns(UserWarning, match="scores that are not numbers"):
         model = search.fit(X, y)
     assert model.alpha_ == 0.01
@@ -586,6 +591,9 @@ def test_progress_tells_round_and_best(capsys):
         ({"max_features": "half"}, TypeError, "max_features must be a share or a number of features, got 'half'"),
         ({"scoring": "loud"}, ValueError, "loud"),
         ({"n_pieces": 1000}, ValueError, "n_pieces must be at most the number of rows"),
+        ({"n_pieces": []}, ValueError, "n_pieces must be one choice or a list with some, got an empty one"),
+        ({"n_pieces": ["auto", "many"]}, ValueError, "n_pieces must be 'auto', None or an integer, got 'many'"),
+        ({"n_pieces": [5, 0]}, ValueError, "n_pieces must be at least 1, got 0"),
         ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
         ({"cv": "ten"}, ValueError, "cv"),
         ({"cv": []}, ValueError, "cv must give at least one split"),
@@ -620,15 +628,16 @@ def test_bad_parameters_of_divergences(options, message):
         PBDLCV(**{"alphas": [0.1], "cv": 2, **options}).fit(X, y)
 
 
-@pytest.mark.parametrize("search", [ConvexRegressorCV([0.1, 0.01]), DCRegressorCV([0.1, 0.01])])
+@pytest.mark.parametrize("search", [ConvexRegressorCV, DCRegressorCV])
 def test_weights_of_rows_are_copies_of_them(search):
     X, y = paraboloid(45)
     weights = np.random.default_rng(1).integers(0, 3, len(X))
     rows = np.repeat(np.arange(len(X)), weights)
     folds = [(np.arange(15, 45), np.arange(15)), (np.arange(30), np.arange(30, 45))]
     copies = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in folds]
-    weighted = clone(search).set_params(cv=folds).fit(X, y, sample_weight=weights)
-    copied = clone(search).set_params(cv=copies).fit(X[rows], y[rows])
+    options = {"alphas": [0.1, 0.01], "n_pieces": "auto"}  # cells are drawn, from rows or from copies
+    weighted = search(**options, cv=folds).fit(X, y, sample_weight=weights)
+    copied = search(**options, cv=copies).fit(X[rows], y[rows])
     for name in ("mean_test_score", "std_test_score"):
         np.testing.assert_allclose(weighted.cv_results_[name], copied.cv_results_[name], atol=1e-4)
     np.testing.assert_allclose(weighted.predict(X), copied.predict(X), atol=1e-3)
@@ -745,6 +754,26 @@ def test_other_parameters_are_axes_of_the_grid(tmp_path):
     assert load(tmp_path / "model").best_params_ == model.best_params_
     with pytest.raises(ValueError, match="grid must be a dict of parameters out of"):
         PBDLCV(grid={"alpha": [0.1]}).fit(X, y)
+
+
+@pytest.mark.parametrize("search", [ConvexRegressorCV, DCRegressorCV])
+def test_the_number_of_pieces_is_chosen_by_the_score(search, tmp_path):
+    random = np.random.default_rng(0)
+    X = random.uniform(-1, 1, (90, 2))
+    options = {"cv": FOLDS, "refinements": 1, "temperatures": [0.0], "random_state": 0}
+    curved = search([0.01], n_pieces=["auto", 1], **options).fit(X, np.square(X).sum(1))
+    assert curved.n_pieces_ == curved.best_params_["n_pieces"] == "auto"
+    # of a plane with noise, a single piece says all
+    noisy = X[:, 0] + random.standard_normal(90)
+    plane = search([0.001], n_pieces=("auto", 1), **options).fit(X, noisy)
+    assert plane.n_pieces_ == plane.best_estimator_.n_pieces == 1
+    alone = search([0.001], n_pieces=1, **options).fit(X, noisy)
+    of_one = plane.cv_results_["param_n_pieces"] == 1
+    np.testing.assert_array_equal(plane.cv_results_["mean_test_score"][of_one], alone.cv_results_["mean_test_score"])
+    np.testing.assert_array_equal(plane.predict(X), alone.predict(X))
+    save(plane, tmp_path / "model")
+    assert load(tmp_path / "model").n_pieces_ == 1
+    assert load(tmp_path / "model").best_params_ == plane.best_params_
 
 
 def test_a_class_of_one_row_does_not_change_how_much_is_held_out():
