@@ -452,7 +452,7 @@ def _exchanged(keys: Tensor, staying: Tensor, violated: Tensor, left: Tensor) ->
     sizes = len(keys) + len(violated), len(keys), len(keys), len(violated), len(keys)
     joined, kept, places, again, leaving = (np.empty(size, dtype=np.int64) for size in sizes)
     n_joined, n_kept, n_again, n_leaving = compiled.exchange(*given, joined, kept, places, again, leaving)
-    left_now = np.sort(np.concatenate([given[3], leaving[:n_leaving]]))
+    left_now = np.sort(np.concatenate([given[3], leaving[:n_leaving]]), kind="stable")  # merges two sorted parts
     parts = joined[:n_joined], kept[:n_kept], places[:n_kept], again[:n_again], left_now
     return [torch.as_tensor(part, device=keys.device) for part in parts]
 
