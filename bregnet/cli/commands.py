@@ -91,7 +91,12 @@ def demo() -> None:
     " target holds floating-point numbers, or whole numbers of which most are different.",
 )
 @click.option("--alpha", type=options.POSITIVE, help="Weight of the penalty on the slopes.")
-@click.option("--search-alpha", is_flag=True, help="Choose alpha, temperature and companion by cross-validation.")
+@click.option(
+    "--search-alpha",
+    is_flag=True,
+    help="Choose alpha, temperature and, by the learner, feature map and"
+    " companion or the number of pieces, by cross-validation.",
+)
 @click.option("--cv", type=click.IntRange(min=2), help="The same, with this number of folds (5).")
 @click.option("--jobs", type=int, help="Fits of the cross-validation at the same time; -1 is one for each core.")
 @click.option(
@@ -172,7 +177,12 @@ def evaluate() -> None:
 @click.option("-k", "--k", type=options.COUNT, help="Neighbors of each query; by default 10, or all items if fewer.")
 @click.option("--side", type=click.Choice(["right", "left"]), help="Search by D(query, item), or D(item, query).")
 @click.option("--format", "form", type=click.Choice(["csv", "jsonl"]), help="By default by the name of the output.")
-@click.option("--id", "names", metavar="COLUMN", help="Names of items and queries; by default row numbers.")
+@click.option(
+    "--id",
+    "names",
+    metavar="COLUMN",
+    help="Names of items and queries; by default row numbers. Items of the model itself have numbers or ids.",
+)
 @click.option("-o", "--output", type=options.PATH, metavar="OUT", help="A file; by default the standard output.")
 @options.columns
 @options.quiet

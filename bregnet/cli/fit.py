@@ -194,9 +194,14 @@ def _print_result(model: Any, job: Any) -> None:
             chosen = f"alpha {model.alpha_:.4g}, temperature {model.temperature_:.4g}"
             if getattr(model, "companion_", None) is not None:
                 chosen += f", companion {model.companion_} of weight {model.companion_weight_:.4g}"
+            for name, words in (("feature_map", "feature map"), ("n_pieces", "n_pieces")):
+                value = model.best_params_.get(name)
+                if value is not None:
+                    chosen += f", {words} {value}"
             click.echo(f"chosen: {chosen} ({score})")
         click.echo(result.status)
-        click.echo(f"objective {result.objective:.6g}, gap {result.gap:.3g}, {result.seconds:.1f} seconds")
+        seconds = f"{result.seconds:.1f} seconds{' of the last fit' * hasattr(model, 'best_score_')}"
+        click.echo(f"objective {result.objective:.6g}, gap {result.gap:.3g}, {seconds}")
     tell(f"written to {job.output}", quiet=job.quiet)
 
 

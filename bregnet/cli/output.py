@@ -48,9 +48,10 @@ def check_outputs(*files: Path | None, stream: Path | None = None, report: Path 
         raise click.UsageError(f"each output must be a file of its own, got {outputs[0]} twice")
     for output in outputs:
         assert output is not None
-        expect_place("the output", output)
+        name = "--report" if output == report else "the output"
+        expect_place(name, output)
         if not os.access(output.resolve().parent, os.W_OK):
-            raise PermissionError(f"the output must lie in a folder that can be written to, got {output}")
+            raise PermissionError(f"{name} must lie in a folder that can be written to, got {output}")
 
 
 @contextmanager

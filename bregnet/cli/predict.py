@@ -59,7 +59,8 @@ def _predictor(model: Model, known: Path | None, columns: Columns, target: str |
     if known is not None:
         divergence = model.needed_divergence("predict with --known")
         rows = model.rows(known, columns, target=needed_target(known, target))
-        count = min(getattr(model.holds, "n_neighbors_", 5), len(rows.X)) if k is None else k
+        usual = getattr(model.holds, "n_neighbors_", None) or 5  # a search chooses it for the accuracy only
+        count = min(usual, len(rows.X)) if k is None else k
         if count > len(rows.X):
             raise ValueError(f"-k must be at most the {len(rows.X)} rows of {known}, got {count}")
         side = side_of(model.holds)

@@ -42,6 +42,8 @@ def run(
     assert asked is not None
     k = _count(k, len(index) - (queries is None))
     query_names, item_names = _names(asked), _names(gallery)
+    if names is not None and gallery is None:
+        tell(f"note: items are called as in {path}, by their row numbers or ids; give ITEMS for names", quiet=quiet)
     as_lines = form == "jsonl" or (form is None and output is not None and output.suffix in (".jsonl", ".json"))
     fields, count = ("query", "rank", "id", "divergence"), 0
     with writing(output) as file:

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -148,6 +149,7 @@ def _table_of_text(path: Path, kind: str, sep: str | None, parsed: dict[str, Any
         found = sep or _separator(kind, first)
         if found == parsed["decimal"]:
             raise click.UsageError(f"{found!r} cannot be the decimal mark and separate columns: give --sep, too")
+        _expect_distinct(path, first, found)
         frame = pd.read_csv(path if text is None else io.BytesIO(text), sep=found, **parsed, low_memory=False)
         if sep is None and frame.shape[1] == 1:
             _expect_separator(path, first, found)
@@ -163,6 +165,14 @@ def _table_of_text(path: Path, kind: str, sep: str | None, parsed: dict[str, Any
     except (OSError, EOFError) as error:
         raise ValueError(f"{path} is damaged, or cannot be read: {error}") from error
     return Table(path, frame, text, found)
+
+
+def _expect_distinct(path: Path, first: str, sep: str) -> None:
+    """Raise an error for columns of the same name, of which pandas would rename all but the first."""
+    names = first.split() if sep == SPACES else next(csv.reader([first], delimiter=sep))
+    twice = [name for name, count in Counter(names).items() if name.strip() and count > 1]
+    if twice:
+        raise ValueError(f"{path} must have a name of its own for every column, got {listed(twice)} more than once")
 
 
 def _opened(path: Path, text: bytes | None) -> Any:

@@ -9,6 +9,7 @@ import click
 
 from bregnet.cli.options import STANDARD, kind_of
 
+OTHER_FORMATS = (".parquet", ".pq", ".xlsx", ".npy", ".npz", ".gz", ".zip")  # of what is no text
 READ = ("data", "items", "queries", "known", "pairs", "triplets")  # arguments and options that name a data file
 
 
@@ -28,8 +29,14 @@ def check_usage(command: str, given: dict[str, Any]) -> None:
     if target is not None and target.endswith(".npy") and kind_of(given["data"]) == ".npy":
         kind_of(Path(target))
     output = given.get("output")
-    if command == "predict" and output not in (None, STANDARD) and output.suffix not in (".csv", ".npy"):
-        raise click.UsageError(f"--output must end in .csv or .npy, got {str(output)!r}")
+    if output not in (None, STANDARD):
+        if command == "predict" and output.suffix not in (".csv", ".npy"):
+            raise click.UsageError(f"--output must end in .csv or .npy, got {str(output)!r}")
+        if command in ("search", "cluster") and output.suffix in OTHER_FORMATS:
+            lines = ", .jsonl or .json" if command == "search" else ""
+            raise click.UsageError(f"--output must be a file of text, such as .csv{lines}, got {str(output)!r}")
+    if target is not None and target == given.get("names"):
+        raise click.UsageError(f"--id must not be the target, got {target!r} for both")
 
 
 def _check_model(path: Path) -> None:

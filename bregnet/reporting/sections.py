@@ -32,11 +32,11 @@ READABLE = {  # names of figures, where they are not the key itself
     "pieces": "affine pieces",
     "threshold": "threshold of similar pairs",
     "rows": "rows reported on",
-    "known_rows": "known rows, which are searched",
+    "known_rows": "rows that were known before",
     "map": "mean average precision (mAP)",
     "accuracy": "accuracy of nearest neighbors",
     "neighbors": "neighbors that vote",
-    "baseline": "best divergence to compare with",
+    "baseline": "best baseline, learned rivals left out",
     "baseline_map": "its mean average precision",
     "baseline_accuracy": "its accuracy of nearest neighbors",
     "r2": "R², share of the variance that is explained",
@@ -102,7 +102,9 @@ def features(subject: Subject) -> Section:
         (5.0, 1.0 + 0.2 * n_bars),
     )
     caption = f"{used} of {len(bounds)} features are used: their slope is more than 1% of the largest."
-    text = "How steep the learned function is at most in each feature. A larger alpha switches more features off."
+    unit = "" if subject.scales is None else ", for a change of the feature by one standard deviation"
+    text = f"How steep the learned function is at most in each feature{unit}."
+    text += " A larger alpha switches more features off."
     largest = Table(["largest slope"], [(subject.feature_names[at], [(shown(bounds[at]), False)]) for at in order])
     title = "The features" if len(order) == len(bounds) else f"The first {len(order)} of {len(bounds)} features"
     return Section("features", "Features", text, [(svg, caption)], largest, title)

@@ -291,7 +291,7 @@ class TestHoldout:
     def test_where_to_write_is_looked_at_first(self, folder, monkeypatch):
         monkeypatch.setattr(DCRegressor, "fit", None)
         said = error_of("fit", "numbers.npz", "-o", "model", "--report", "no/fit.html")
-        assert said == "error: the output must lie in a folder that exists, got no/fit.html"
+        assert said == "error: --report must lie in a folder that exists, got no/fit.html"
 
 
 class TestRanks:

@@ -71,4 +71,4 @@ def test_json(tmp_path, monkeypatch):
 def test_the_report_must_have_a_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = error_of("demo", "--report", "no/page.html")
-    assert said == "error: the output must lie in a folder that exists, got no/page.html"
+    assert said == "error: --report must lie in a folder that exists, got no/page.html"
