@@ -20,14 +20,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import metric_learning, paper, paper_units, scale, search
-from benchmarks.rows import QUICK_RESULTS, RESULTS, ROOT, Row, Store, Unit
+from benchmarks.rows import QUICK_RESULTS, RESULTS, ROOT, WITHOUT, Row, Store, Unit
 
 SOLVER = ("bregnet/solver",)
-LEARNING = (*SOLVER, "bregnet/learners", "bregnet/divergences")
+OF_REGRESSION = ("working_pairs", "block_one", "preconditioner", "compiled_steps", "regression")  # and of nothing else
+OF_LABELS = (*SOLVER, *(f"{WITHOUT}bregnet/solver/{name}.py" for name in OF_REGRESSION))
+LEARNERS = ("bregnet/learners", "bregnet/divergences")
+LEARNING, LABELS = (*SOLVER, *LEARNERS), (*OF_LABELS, *LEARNERS)
 SELECTION = (*LEARNING, "bregnet/selection")
+LABEL_SELECTION = (*LABELS, "bregnet/selection", f"{WITHOUT}bregnet/selection/regressors.py")
 SEARCH = ("bregnet/divergences", "bregnet/retrieval")
 OF_SEARCH = (*SEARCH, "benchmarks/search.py", "benchmarks/scale_search.py")
-OF_PARTS = {"regression": SOLVER, "search": OF_SEARCH, "evaluation": OF_SEARCH}  # of scale; the other parts learn
+OF_PARTS = {  # of scale
+    "growth": LABELS,
+    "regression": SOLVER,
+    "processes": LEARNING,
+    "pieces": LEARNING,
+    "search": OF_SEARCH,
+    "evaluation": OF_SEARCH,
+}
 
 
 class Work(NamedTuple):
@@ -50,20 +61,20 @@ def work(module: str, measured: Sequence[str], *options: str) -> Work:
 JOBS: dict[str, list[Work]] = {
     "solver": [
         work("solver", SOLVER, "--only", "regression"),
-        work("solver", (*SOLVER, "benchmarks/solver_bregman.py"), "--only", "divergences"),
+        work("solver", (*OF_LABELS, "benchmarks/solver_bregman.py"), "--only", "divergences"),
     ],
-    "metric_learning": [work("metric_learning", SELECTION, "--sets", name) for name in metric_learning.SETS],
+    "metric_learning": [work("metric_learning", LABEL_SELECTION, "--sets", name) for name in metric_learning.SETS],
     "search": [
         *(work("search", SEARCH, "--features", str(d)) for d in search.FEATURES),
         work("search", SEARCH, "--graph"),
     ],
-    "clustering": [work("clustering", (*LEARNING, "bregnet/clustering"))],
-    "scale": [work("scale", OF_PARTS.get(part, LEARNING), "--part", part) for part in scale.PARTS],
+    "clustering": [work("clustering", (*LABELS, "bregnet/clustering"))],
+    "scale": [work("scale", OF_PARTS[part], "--part", part) for part in scale.PARTS],
     "selection": [work("selection", SELECTION)],
     "defaults": [work("defaults", (*SELECTION, "bregnet/retrieval"))],
-    "variants": [work("variants", (*LEARNING, "bregnet/retrieval"))],
+    "variants": [work("variants", (*LABELS, "bregnet/retrieval"))],
     "compared": [work("compared", (*SOLVER, "bregnet/learners"))],
-    "embeddings": [work("embeddings", LEARNING)],
+    "embeddings": [work("embeddings", LABELS)],
     "heads": [work("heads", ("bregnet/nn", "bregnet/divergences"))],
 }
 PAPER = "paper"  # keeps its rows itself, fold by fold

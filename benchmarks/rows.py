@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 QUICK_RESULTS = ROOT / "build" / "quick-results"  # small cases that no page shows
 
+WITHOUT = ":!"  # before the path of a module that does not count, as git has it
+
 Row: TypeAlias = dict[str, Any]
 
 
@@ -68,12 +70,16 @@ class Unit(NamedTuple):
 
 @cache
 def code_hash(*measured: str) -> str:
-    """Of the statements in some folders and modules, by paths from the root, without comments and docstrings."""
+    """Of the statements in some folders and modules, by paths from the root, without comments and docstrings.
+
+    Modules behind :data:`WITHOUT` are left out.
+    """
     digest = hashlib.sha256()
+    left_out = {ROOT / path.removeprefix(WITHOUT) for path in measured if path.startswith(WITHOUT)}
     for path in measured:
         place = ROOT / path
-        files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
-        for file in files:
+        files = sorted(place.rglob("*.py")) if place.is_dir() else [place] if not path.startswith(WITHOUT) else []
+        for file in (file for file in files if file not in left_out):
             digest.update(f"{file.relative_to(ROOT)}\n{_statements(file)}\n".encode())
     return digest.hexdigest()[:16]
 
