@@ -86,6 +86,13 @@ def test_rule_compares_best_errors_so_that_swings_do_not_count():
     assert not rule(30, 0.1)
 
 
+@pytest.fixture
+def untimed(monkeypatch):
+    """No fit here is timed, so that none of them has to wait until everything is compiled."""
+    monkeypatch.setattr(paper_timing, "compile_first", lambda: None)
+
+
+@pytest.mark.usefixtures("untimed")
 @pytest.mark.parametrize("dc", [False, True])
 def test_timed_fit_to_a_gap_is_the_estimators(dc):
     fold = fold_of()
@@ -97,6 +104,7 @@ def test_timed_fit_to_a_gap_is_the_estimators(dc):
     assert outcome.score == pytest.approx(model.score(fold.X_test, fold.y_test))
 
 
+@pytest.mark.usefixtures("untimed")
 def test_timed_fit_stops_by_the_rule(monkeypatch):
     asked = []
 

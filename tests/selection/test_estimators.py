@@ -64,8 +64,8 @@ def row(alpha, scores, temperature=0.0, n_iter=25):
 
 @parametrize_with_checks(
     [
-        ConvexRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50),
-        DCRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50, n_estimators=2, max_features=0.7),
+        ConvexRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50, n_pieces=("auto", 5)),
+        DCRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50, n_pieces=5, n_estimators=2, max_features=0.7),
         PBDLCV([0.1, 0.01], feature_map=None, cv=2, companion_weight=1.0, n_neighbors=3),
     ]
 )
@@ -462,7 +462,8 @@ def test_groups_reach_the_splitter():
 @pytest.mark.parametrize("unit", [1e-4, 1.0, 1e4])
 def test_other_scores_choose_alike_in_any_unit(unit):
     X, y = wave()
-    search = DCRegressorCV([0.01, 0.001], cv=FOLDS, refinements=0, scoring="neg_mean_squared_error", random_state=0)
+    options = {"refinements": 0, "scoring": "neg_mean_squared_error", "n_pieces": "auto"}
+    search = DCRegressorCV([0.01, 0.001], cv=FOLDS, **options)
     model, expected = clone(search).fit(X, unit * y), clone(search).fit(X, y)
     assert model.alpha_ == expected.alpha_
     assert model.n_iter_ == expected.n_iter_
