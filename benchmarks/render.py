@@ -166,7 +166,9 @@ FIGURES: dict[str, Figure] = {
         "clustering", "clusters", partial(pivot, index=("method",), across="set", cell={"NMI": ".1f", "Rand": ".1f"})
     ),
     "clustering-speed": _rows(
-        "clustering", "an iteration", {"n": "d", "d": "d", "k": "d", "ratio": ".2f", "ms/iter": ".2f", "sklearn": ".2f"}
+        "clustering",
+        "an iteration",
+        {"method": "", "n": "d", "d": "d", "k": "d", "ratio": ".2f", "ms/iter": ".2f", "sklearn": ".2f"},
     ),
     "search-right": _search("right", 10, RATIO),
     "search-left": _search("left", 10, RATIO),
