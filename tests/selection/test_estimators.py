@@ -65,7 +65,7 @@ def row(alpha, scores, temperature=0.0, n_iter=25):
 @parametrize_with_checks(
     [
         ConvexRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50, n_pieces=("auto", 5)),
-        DCRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50, n_pieces=5, n_estimators=2, max_features=0.7),
+        DCRegressorCV([0.1, 0.01], cv=2, refinements=0, max_iter=50, n_pieces="auto", n_estimators=2, max_features=0.7),
         PBDLCV([0.1, 0.01], feature_map=None, cv=2, companion_weight=1.0, n_neighbors=3),
     ]
 )
