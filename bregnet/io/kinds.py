@@ -13,6 +13,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
+from bregnet import learners
 from bregnet._core import validation as check
 from bregnet._core.state import (
     Field,
@@ -43,7 +44,8 @@ from bregnet.io.fitted import Attributes, Fitted, expect_features
 from bregnet.io.parameters import read_parameters, write_parameters
 from bregnet.io.preprocessing import read_transformer, write_transformer
 from bregnet.io.transformers import TRANSFORMERS
-from bregnet.learners import PBDL, BregmanNCA, ConvexRegressor, DCRegressor, FeatureMap
+from bregnet.learners import PBDL, BregmanNCA, FeatureMap
+from bregnet.learners.regressors import FunctionRegressor
 from bregnet.retrieval import (
     BregmanIndex,
     BregmanKNeighborsClassifier,
@@ -111,6 +113,9 @@ def _read_configured(name: str, state: Any, tensors: Tensors) -> FeatureMap:
     return FeatureMap(**read_parameters(name, mapping("parameters", state["parameters"]), tensors, {}))
 
 
+REGRESSORS: list[Any] = [
+    each for name in learners.__all__ if issubclass(each := getattr(learners, name), FunctionRegressor)
+]
 _learner = Field(_write_learner, _read_learner)
 LEARNERS: dict[type, Field] = dict.fromkeys((PBDL, PBDLCV, BregmanNCA, FrozenEstimator), _learner)
 _parts = LEARNERS | {FeatureMap: Field(_write_configured, _read_configured)}
@@ -236,7 +241,7 @@ def _with_description(estimator: Any) -> None:
 
 def _read_best(name: str, state: Any, tensors: Tensors) -> Any:
     """The best estimator of a search, which is not a search itself."""
-    solvers = _names_of((ConvexRegressor, DCRegressor, PBDL))
+    solvers = _names_of((*REGRESSORS, PBDL))
     if mapping(name, state)["type"] not in solvers.split(", "):
         raise ValueError(f"{name} must be one of {solvers}, got {state['type']!r}")
     return read_any(name, state, tensors)
@@ -272,9 +277,9 @@ def _solvers() -> list[Fitted]:
         partial(_expect_solved, learns=each) for each in (MaxAffine, Generator, DifferenceOfConvex)
     )
     estimator = partial(Fitted, parts=_parts)
+    level: Attributes = {"alpha_": real(finite=True)}  # not in files of 0.1.0
     return [
-        estimator(ConvexRegressor, regressor, pieces, {"alpha_": real(finite=True)}),  # not in files of 0.1.0
-        estimator(DCRegressor, regressor, difference, {"alpha_": real(finite=True)}),
+        *(estimator(each, regressor, pieces if len(each._signs) == 1 else difference, level) for each in REGRESSORS),
         estimator(PBDL, pairs, pieces, classes | mapped),
         estimator(ConvexRegressorCV, regressor | chosen, convex),  # an ensemble is a sum
         estimator(DCRegressorCV, regressor | chosen, difference),
@@ -360,7 +365,8 @@ def _expect_steps(name: str, kinds: list[str]) -> None:
         raise TypeError(f"{name} must be a pipeline of {wanted} to be saved, got {', '.join(kinds)}")
 
 
-# a new kind of object is a new entry here; generators register themselves, and `transformers` has steps of pipelines
+# a new kind of object is a new entry here; generators register themselves, regressors are those that `learners` lists,
+# and `transformers` has steps of pipelines
 KINDS: dict[type, Field | Fitted] = {
     DifferenceOfConvex: _function,
     BregmanDivergence: _divergence,

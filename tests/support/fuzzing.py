@@ -32,6 +32,7 @@ from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFit
 import bregnet
 from bregnet import distributed, metrics
 from bregnet.divergences.maps import PointMap
+from bregnet.io import kinds as file_kinds
 from bregnet.retrieval.inner_product import InnerProductForm
 from bregnet.solver.partition import Merged
 
@@ -126,11 +127,11 @@ FAST_SEARCH: dict[str, Any] = {
     "max_iter": 20,
     "random_state": 0,
 }
+REGRESSORS = [each.__name__ for each in file_kinds.REGRESSORS]
 MAKERS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {  # settings, and the arguments of fit
     "PBDL": ({**FAST, "alpha": 0.03}, ("points", "labels")),  # at 0.1 all pieces are the same
     "BregmanNCA": ({"max_iter": 3, "random_state": 0}, ("points", "labels")),
-    "ConvexRegressor": (FAST, ("points", "targets")),
-    "DCRegressor": (FAST, ("points", "targets")),
+    **dict.fromkeys(REGRESSORS, (FAST, ("points", "targets"))),
     "PBDLCV": (FAST_SEARCH, ("points", "labels")),
     "ConvexRegressorCV": (FAST_SEARCH, ("points", "targets")),
     "DCRegressorCV": (FAST_SEARCH, ("points", "targets")),
@@ -141,7 +142,7 @@ MAKERS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {  # settings, and t
     "BregmanKMeans": ({"n_clusters": 2, "divergence": "kl", "random_state": 0}, ("points",)),
     "BregmanMixture": ({"n_components": 2, "divergence": "kl", "random_state": 0}, ("points",)),
 }
-SOLVED = {"PBDL", "ConvexRegressor", "DCRegressor", "PBDLCV", "ConvexRegressorCV", "DCRegressorCV"}
+SOLVED = {"PBDL", *REGRESSORS, "PBDLCV", "ConvexRegressorCV", "DCRegressorCV"}
 
 
 def made(name: str, **parameters: Any) -> Any:
