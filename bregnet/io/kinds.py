@@ -32,6 +32,7 @@ from bregnet.clustering.minibatch import RunningMeans
 from bregnet.divergences import BregmanDivergence, DifferenceOfConvex, Generator, MappedDivergence, MaxAffine
 from bregnet.divergences.maps import PointMap
 from bregnet.divergences.state import (
+    NotPlainError,
     read_divergence,
     read_function,
     read_map,
@@ -82,6 +83,8 @@ def read_any(name: str, state: Any, tensors: Tensors) -> Any:
 def _write_learner(name: str, value: Any, tensors: Tensors) -> Any:
     """The parameters of a learner that another estimator has, or has fitted, and its attributes if it has any."""
     if isinstance(value, FrozenEstimator):
+        if type(value.estimator) not in LEARNERS:
+            raise NotPlainError(f"{name} can be saved in a FrozenEstimator where it is a learner, got {value!r}")
         return {"type": "FrozenEstimator", "estimator": _write_learner(name, value.estimator, tensors)}
     if value is None or hasattr(value, "divergence_"):
         return None if value is None else write_any(name, value, tensors)

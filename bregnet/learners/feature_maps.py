@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -237,6 +238,8 @@ def map_for(
         accepted = f"'auto', None, {', '.join(map(repr, KINDS))} or a transformer"
         raise ValueError(f"feature_map must be {accepted}, got {given!r}")
     parts = {"": given, **(given.get_params() if hasattr(given, "get_params") else {})}
+    fixed = tuple(f"{name}__".removeprefix("__") for name, part in parts.items() if isinstance(part, FrozenEstimator))
+    parts = {name: part for name, part in parts.items() if not name.startswith(fixed)}
     unseeded = [name for name, part in parts.items() if isinstance(part, FeatureMap) and part.random_state is None]
     if unseeded:
         given = clone(given).set_params(**{f"{name}__random_state".removeprefix("__"): seed for name in unseeded})

@@ -307,3 +307,24 @@ def test_parameters_and_faults(tmp_path):
 @parametrize_with_checks([FeatureMap("rbf", n_components=20), FeatureMap("rbf+lda", n_components=20)])
 def test_conventions_of_scikit_learn(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("in_pipeline", [False, True])
+def test_a_frozen_map_keeps_its_seed_and_directions(in_pipeline):
+    frozen = FrozenEstimator(FeatureMap("rbf+lda", n_components=20).fit(X, Y))
+    given = make_pipeline(frozen, StandardScaler()) if in_pipeline else frozen
+    model = PBDL(feature_map=given, n_pieces=12, tol=0.3, random_state=0).fit(X, Y)
+    expected = frozen.transform(Q)
+    expected = (expected - frozen.transform(X).mean(0)) / frozen.transform(X).std(0) if in_pipeline else expected
+    np.testing.assert_allclose(model.feature_map_(Q), expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("inner", [StandardScaler(), FeatureMap("lda")])
+def test_learners_with_a_frozen_map_can_be_saved(inner, tmp_path):
+    given = FrozenEstimator(inner.fit(X, Y))
+    model = PBDL(feature_map=given, n_pieces=12, tol=0.3, random_state=0).fit(X, Y)
+    search = PBDLCV([0.1], cv=2, feature_map=[given], n_pieces=12, tol=0.3, random_state=0).fit(X, Y)
+    for number, each in enumerate([model, search, BregmanKNeighborsClassifier(model).fit(X, Y)]):
+        bregnet.save(each, tmp_path / str(number))
+        loaded = bregnet.load(tmp_path / str(number))
+        np.testing.assert_array_equal(loaded.divergence_.pairwise(Q, X), each.divergence_.pairwise(Q, X))
