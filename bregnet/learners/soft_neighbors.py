@@ -94,7 +94,8 @@ def soft_neighbor_loss(logits: Tensor, queries: Tensor, items: Tensor, own: Tens
         same, logits = same & ~itself, logits.masked_fill(itself, -torch.inf)
     known = same.any(1)
     logits, same = logits[known], same[known]
-    return (logits.logsumexp(1) - logits.masked_fill(~same, -torch.inf).logsumexp(1)).mean()
+    losses = logits.logsumexp(1) - logits.masked_fill(~same, -torch.inf).logsumexp(1)
+    return losses.mean() if len(losses) else losses.sum()  # a batch may have no query that counts
 
 
 @shown_in_notebooks
@@ -129,7 +130,7 @@ class BregmanNCA(LearnedPairs):
         Passes over the training rows, at most.
     validation_fraction : float, default=0.1
         Share of the rows that are held out, by whose likelihood the best pass is chosen. With 0, or where it comes to
-        less than one row, the likelihood of the training rows is taken.
+        less than one row, or to none whose class has others, the likelihood of the training rows is taken.
     n_iter_no_change : int, default=20
         Passes without a better one after which the fit ends.
     device : str or torch.device, default="auto"
@@ -273,7 +274,8 @@ class BregmanNCA(LearnedPairs):
         drawing = torch.Generator().manual_seed(seed)  # on the CPU, so that all devices draw the same numbers
         some = torch.randperm(n, generator=drawing)[:MOST_ITEMS].to(device)
         items, itself = train.some(some), torch.arange(len(some), device=device)
-        judged = (held_out, items) if len(held_out.classes) else (items, items, itself)
+        known = torch.isin(held_out.classes, items.classes).any()
+        judged = (held_out, items) if known else (items, items, itself)
 
         with torch.no_grad():
             starts = [start.copy(scale) for scale in SCALES]

@@ -220,3 +220,20 @@ def test_features_of_tiny_variation_are_refused():
     X, y, _, _ = iris()
     with pytest.raises(ValueError, match="X must have features whose standard deviation is 0 or at least 1e-130, got"):
         BregmanNCA().fit(X * 1e-200, y)
+
+
+@pytest.mark.parametrize("batch_size", [1, 128])
+@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+def test_rows_that_are_alone_in_their_class_do_not_end_a_fit(batch_size):
+    X, y = make_classification(40, 4, n_informative=3, n_redundant=0, random_state=0)
+    y[:3] = 7, 8, 9
+    model = BregmanNCA(batch_size=batch_size, max_iter=4, random_state=0).fit(X, y)
+    assert model.n_iter_ == 4
+    assert np.isfinite(model.log_likelihoods_).all()
+
+
+def test_held_out_rows_without_another_of_their_class_are_not_what_a_fit_is_judged_by():
+    X = np.random.default_rng(0).standard_normal((20, 2))
+    model = BregmanNCA(max_iter=3, random_state=0).fit(X, [*range(18), 0, 1])
+    assert model.n_iter_ == 3
+    assert (model.log_likelihoods_ < 0).all()
