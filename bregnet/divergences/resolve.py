@@ -104,11 +104,15 @@ def needs_target(given: Any) -> bool:
     return is_learner and get_tags(learner).target_tags.required
 
 
+def last_learner(given: Any) -> Any:
+    """The fitted learner that a search has found best, or that a pipeline ends in; anything else is itself."""
+    last = best_of(given)
+    return best_of(last[-1]) if isinstance(last, Pipeline) else last
+
+
 def _has_learned(given: Any) -> bool:
     """Whether it is a fitted learner."""
-    last = best_of(given)
-    last = best_of(last[-1]) if isinstance(last, Pipeline) else last
-    return isinstance(getattr(last, "divergence_", None), BregmanDivergence)
+    return isinstance(getattr(last_learner(given), "divergence_", None), BregmanDivergence)
 
 
 def fitted_divergence(given: Any, X: np.ndarray, y: np.ndarray | None) -> tuple[BregmanDivergence, Any]:

@@ -190,6 +190,7 @@ class PBDL(LearnedPairs, SolverEstimator):
     feature_map_: PointMap
 
     _predicts = False
+    _nothing = False  # whether all pieces of the fit are the same
     # For pairs and triplets. Held-out mAP with a piece per point and with 100, one split, two pairs or a triplet a row:
     # pairs wine 94.6 and 94.9, cancer 95.4 and 96.7, vehicle 63.7 and 68.1, vowel 38.8 and 42.0; triplets 92.7 and
     # 93.3, 92.7 and 91.9, 43.2 and 47.1, 30.8 and 31.4. A fit takes a third to a seventh of the time from 300 rows on.
@@ -403,11 +404,17 @@ class PBDL(LearnedPairs, SolverEstimator):
         if not np.isclose(objective, result.objective, rtol=1e-9):  # ties that rounding has broken another way
             result = result.restated(objective, options.tol)
         self._record(result, monitored=monitor is not None)
-        if monitor is None and not (np.ptp(function.slopes, axis=0) * scale > NOTHING).any():
-            message = f"{type(self).__name__} learned nothing: all pieces are the same at alpha={self.alpha}, so the"
-            advice = "divergence is 0 throughout, or that of the companion alone; lower alpha, or map the features"
-            warnings.warn(f"{message} {advice}", UserWarning, stacklevel=check.calls_inside() + 1)
+        self._nothing = not (np.ptp(function.slopes, axis=0) * scale > NOTHING).any()
+        if monitor is None:
+            self._warn_of_nothing(type(self).__name__)
         return self
+
+    def _warn_of_nothing(self, name: str) -> None:
+        """Warn where all pieces of the fit are the same."""
+        if self._nothing:
+            message = f"{name} learned nothing: all pieces are the same at alpha={self.alpha}, so the divergence is 0"
+            advice = "throughout, or that of the companion alone; lower alpha, or map the features"
+            warnings.warn(f"{message} {advice}", UserWarning, stacklevel=check.calls_inside() + 1)
 
     def _warn_of_blind_cells(self, classes: np.ndarray | None) -> None:
         """Warn where there are too few pieces to cut each class for itself."""

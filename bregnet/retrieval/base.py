@@ -20,7 +20,7 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
 from bregnet._core.notebook import shown_in_notebooks
 from bregnet.divergences import BregmanDivergence
-from bregnet.divergences.resolve import LearnedDivergenceMixin, fitted_divergence
+from bregnet.divergences.resolve import LearnedDivergenceMixin, fitted_divergence, last_learner
 from bregnet.retrieval.engines import is_seeded
 from bregnet.retrieval.index import KINDS, BregmanIndex
 
@@ -133,7 +133,7 @@ class NeighborSearcher(DivergenceSearcher):
         """The number of neighbors: that of the constructor, or what the learner has chosen, or 5."""
         if self.n_neighbors is not None:
             return self.n_neighbors
-        return getattr(self.learner_, "n_neighbors_", None) or 5
+        return getattr(last_learner(self.learner_), "n_neighbors_", None) or 5
 
     def _asked(self, X: Array | None) -> tuple[BregmanIndex, Array]:
         """The index and queries for it: the rows of X, or the training rows, which it has."""

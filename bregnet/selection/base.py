@@ -18,7 +18,7 @@ from bregnet._core import validation as check
 from bregnet._core.arrays import Array, to_numpy
 from bregnet._core.notebook import shown_in_notebooks
 from bregnet.learners.base import SolverEstimator
-from bregnet.selection.folds import Plan, Split, Variant, checked_splits, fitted_members
+from bregnet.selection.folds import Plan, Split, Variant, checked_splits, counted_splits, fitted_members
 from bregnet.selection.members import Member
 from bregnet.selection.search import Row, Search, n_fits, side_by_side
 
@@ -109,7 +109,7 @@ class SearchCV(BaseEstimator, ABC):
         groups : array of shape (n_samples,), default=None
             For a splitter that needs them, such as ``GroupKFold`` or ``StratifiedGroupKFold``.
         sample_weight : array of shape (n_samples,), default=None
-            Weights of the rows, in fits and in scores.
+            Weights of the rows, in fits and in scores. Those of weight 0 are left out.
 
         Returns
         -------
@@ -127,6 +127,7 @@ class SearchCV(BaseEstimator, ABC):
         weights = check.sample_weights(sample_weight, len(features))
         plan, search = self._plan(features, targets, weights), self._search()
         splits = checked_splits(self._folds(targets), features, targets, groups, classifier=self._classes)
+        splits = splits if weights is None else counted_splits(splits, weights)
         self._check_splits(splits, targets)
         rows, best = search.run(plan, splits)
         if np.isnan(best.mean):

@@ -383,3 +383,8 @@ class PBDLCV(LearnedPairs, SearchCV):
         self.threshold_, self.classes_ = learner.threshold_, learner.classes_
         if hasattr(learner, "feature_map_"):
             self.feature_map_ = learner.feature_map_
+
+    def _warn(self, rows: Sequence[Row], best: Row) -> None:
+        super()._warn(rows, best)
+        if self.companion_ is None:  # else it has chosen to rank by that alone
+            self.best_estimator_._warn_of_nothing(type(self).__name__)

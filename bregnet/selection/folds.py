@@ -40,6 +40,16 @@ def checked_splits(cv: Any, X: np.ndarray, y: np.ndarray, groups: Any, *, classi
     return splits
 
 
+def counted_splits(splits: Sequence[Split], weights: np.ndarray) -> list[Split]:
+    """The folds without rows of weight 0, which are neither learned from, nor queries, nor items."""
+    found = [Split(*(part[weights[part] > 0] for part in split)) for split in splits]
+    for number, split in enumerate(found):
+        if not all(map(len, split)):
+            counts = f"{len(split.train)} and {len(split.test)}"
+            raise ValueError(f"cv must leave rows of positive weight in both parts, got {counts} in fold {number}")
+    return found
+
+
 def _row_numbers(part: Any, n_rows: int, number: int) -> np.ndarray:
     """Rows of a part of a fold; a mask will do."""
     rows = np.asarray(part)

@@ -7,11 +7,13 @@ import pytest
 import torch
 from joblib import parallel_config
 from sklearn.base import clone
-from sklearn.datasets import load_iris, load_wine
+from sklearn.datasets import load_iris, load_wine, make_circles
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
-from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, StratifiedKFold
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bregnet import (
@@ -70,6 +72,7 @@ def row(alpha, scores, temperature=0.0, n_iter=25):
     ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few iterations are enough here
+@pytest.mark.filterwarnings("ignore:PBDLCV learned nothing")  # some rows are noise
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
@@ -653,8 +656,9 @@ def test_weights_count_in_scores_of_retrieval():
     for number, (train, test) in enumerate(folds):
         learner = PBDL(0.03, temperature=0.2, n_pieces=None, tol=0.01)
         learner.fit(X[train], y[train], sample_weight=weights[train])
-        each = retrieval_scores(learner.divergence_, X[test], y[test])["map"]
-        expected = np.average(each, weights=weights[test])
+        counted = test[weights[test] > 0]
+        each = retrieval_scores(learner.divergence_, X[counted], y[counted])["map"]
+        expected = np.average(each, weights=weights[counted])
         assert search.cv_results_[f"split{number}_test_score"][0] == pytest.approx(expected)
 
 
@@ -825,6 +829,7 @@ def test_folds_for_known_items_are_shuffled():
     np.testing.assert_array_equal(own.cv_results_["split2_test_score"], same.cv_results_["split2_test_score"])
 
 
+@pytest.mark.filterwarnings("ignore:PBDLCV learned nothing")
 def test_classes_of_three_rows_are_enough_and_groups_are_not_ignored_in_silence():
     X = np.random.default_rng(0).standard_normal((42, 3))
     options = {"n_pieces": 28, "tol": 0.5, "feature_map": None, "companion": None, "random_state": 0}
@@ -832,3 +837,39 @@ def test_classes_of_three_rows_are_enough_and_groups_are_not_ignored_in_silence(
     assert search.n_splits_ == 3
     with pytest.warns(UserWarning, match="groups parameter is ignored"):
         PBDLCV([0.1], **options | {"n_pieces": 4}).fit(X, np.arange(42) % 2, groups=np.arange(42) // 4)
+
+
+def test_a_number_of_neighbors_is_taken_from_the_end_of_a_pipeline_or_a_search():
+    X, y = overlapping()
+    options = {"feature_map": None, "cv": 2, "scoring": "accuracy", "n_neighbors": 9, "companion": None}
+    pipeline = make_pipeline(StandardScaler(), PBDLCV([0.03], n_pieces=12, random_state=0, **options))
+    search = GridSearchCV(pipeline, {"pbdlcv__strictness": [0.0]}, cv=StratifiedKFold(2))
+    for learner in (pipeline, search):
+        assert BregmanKNeighborsClassifier(learner).fit(X, y).kneighbors(X[:2])[1].shape == (2, 9)
+
+
+def test_a_search_that_learned_nothing_says_so():
+    X, y = make_circles(200, noise=0.05, factor=0.4, random_state=0)
+    search = PBDLCV([0.1], cv=2, feature_map=None, companion=None, random_state=0)
+    with pytest.warns(UserWarning, match=r"PBDLCV learned nothing: .* alpha=0\.1, .* map the features"):
+        search.fit(X, y)
+
+
+@pytest.mark.parametrize("gallery", ["unseen", "train"])
+@pytest.mark.parametrize("scoring", ["map", "accuracy"])
+def test_rows_of_weight_zero_are_as_good_as_absent(gallery, scoring):
+    X, y = overlapping(60)
+    weights = np.random.default_rng(0).integers(0, 2, 60).astype(float)
+    rows = np.flatnonzero(weights)
+    folds = list(StratifiedKFold(2).split(X, y))
+    fewer = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in folds]
+    options = {"feature_map": None, "gallery": gallery, "scoring": scoring, "n_pieces": None, "random_state": 0}
+    search = PBDLCV([0.03], cv=folds, **options).fit(X, y, sample_weight=weights)
+    absent = PBDLCV([0.03], cv=fewer, **options).fit(X[rows], y[rows])
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], absent.cv_results_["mean_test_score"])
+
+
+def test_a_fold_without_weight_is_refused():
+    X, y = overlapping(60)
+    with pytest.raises(ValueError, match="positive weight in both parts, got 30 and 0 in fold 0"):
+        PBDLCV(cv=2).fit(X, y, sample_weight=np.arange(60) >= 30)
