@@ -109,11 +109,10 @@ class Collection:
         gallery = self.gallery()
         wanted = _numbers(gallery, ids).to(self._device).contiguous()
         ordered, places = gallery.ids.sort()
-        at = torch.searchsorted(ordered, wanted).clamp_max(len(ordered) - 1)
-        known = ordered[at] == wanted
+        known = _among(ordered, wanted)
         if not known.all():
             raise ValueError(f"ids must be those of items in the index, got {_listed(wanted[~known])}")
-        return gallery.points[places[at]]
+        return gallery.points[places[torch.searchsorted(ordered, wanted)]]
 
     @torch.no_grad()
     def gallery(self) -> Gallery:
@@ -194,7 +193,10 @@ def _numbers(gallery: Gallery, ids: Any) -> Tensor:
     """The numbers of items by their ids; those of strings are looked up."""
     names = _strings(ids)
     if gallery.names is None or names is None:
-        return _integers("ids", ids)
+        numbers = _integers("ids", ids)
+        if gallery.names is not None and len(numbers):  # those of named items are not known outside
+            raise ValueError(f"ids must be strings, as those of the items in the index, got {_listed(numbers)}")
+        return numbers
     unknown = [name for name in names if name not in gallery.row_of]
     if unknown:
         raise ValueError(f"ids must be those of items in the index, got {_listed(unknown)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from bregnet._core.chunks import batches
 from bregnet._core.notebook import shown_in_notebooks
 from bregnet._core.parallel import progress_bar
 from bregnet.divergences.resolve import divergence_of
-from bregnet.retrieval.collection import Collection
+from bregnet.retrieval.collection import LARGEST_ID, Collection
 from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.engines import ENGINES, build_engine
 from bregnet.retrieval.folder import read_folder, write_folder
@@ -163,8 +164,16 @@ class BregmanIndex:
 
     def __contains__(self, number: object) -> bool:
         """Whether there is an item of this id."""
-        gallery = self._collection.gallery() if len(self) else None
-        return gallery is not None and number in (gallery.ids if gallery.names is None else gallery.row_of)
+        if not len(self):
+            return False
+        gallery = self._collection.gallery()
+        if gallery.names is not None:
+            return isinstance(number, str) and number in gallery.row_of
+        try:
+            wanted = operator.index(number)  # type: ignore[arg-type]
+        except TypeError:  # no whole number
+            return False
+        return abs(wanted) <= LARGEST_ID and bool((gallery.ids == wanted).any())
 
     @property
     def method(self) -> str:

@@ -849,6 +849,39 @@ def test_ids_may_be_strings(kind, tmp_path):
     assert index.ids.tolist() == [5]
 
 
+def test_ids_of_another_kind_are_not_there():
+    named, numbered = index_of("sqeuclidean", [[0.0], [5.0]], ["0", "1"]), index_of("sqeuclidean", [[0.0], [5.0]])
+    for change in (named.remove, named.reconstruct):
+        with pytest.raises(ValueError, match="ids must be strings, as those of the items in the index, got 1"):
+            change([1])
+    named.remove([])
+    assert len(named) == 2
+    assert [each in named for each in ("0", 0, None, [0])] == [True, False, False, False]
+    present = [each in numbered for each in (1, np.int64(1), torch.tensor(1), 2, 2**70, "1", None, [1], 0.5)]
+    assert present == [True, True, True] + 6 * [False]
+
+
+@pytest.mark.parametrize("ids", [None, ["low", "high"]])
+def test_nothing_is_returned_of_an_index_whose_items_were_all_removed(ids):
+    index = index_of("sqeuclidean", [[0.0], [5.0]], ids)
+    gone = index.ids
+    index.remove(gone)
+    for wanted in (gone, gone[0]):
+        with pytest.raises((ValueError, TypeError), match="ids must"):
+            index.reconstruct(wanted)
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_items_that_are_all_the_same_can_be_saved(count, tmp_path):
+    for seed in range(60):  # their vectors are 0 but for rounding, which depends on where arrays are in memory
+        D, X = divergence(max_affine(seed, 16, 60, temperature=0.1)), 100 * points(seed, 1, 16).repeat(count, 0)
+        index = index_of(D, X)
+        index.save(tmp_path / "folder")
+        for mmap in (False, True):
+            loaded = BregmanIndex.load(tmp_path / "folder", mmap=mmap)
+            np.testing.assert_array_equal(loaded.search(X[:1], count)[1], [np.arange(count)])
+
+
 def test_divergences_in_single_precision_where_they_are_asked_for():
     index, Q = index_of("kl", points(0, 30, 3)), points(1, 4, 3).astype(np.float32)
     double, single = (index.search(Q, 3, dtype=dtype)[0] for dtype in ("float64", "float32"))
