@@ -30,7 +30,7 @@ from bregnet._core.tied_ranks import TiedRanks
 from bregnet.divergences import BregmanDivergence
 from bregnet.retrieval.items import Gallery, ties_with_next
 from bregnet.retrieval.lift import Lift
-from bregnet.retrieval.vectors import NEAR
+from bregnet.retrieval.vectors import NEAR, outliers
 
 BLOCK_ELEMENTS = 1 << 20  # divergences that are held at once; what is made of them takes some ten times as much memory
 RECALL_LEVELS = np.linspace(0, 1, 21)
@@ -133,6 +133,9 @@ class Scan:
         self._gallery = Gallery(exact, side, points[first], torch.as_tensor(first))
         self._lift = Lift.from_gallery(self._gallery)
         self._vectors = self._lift.items(self._gallery.points)  # (n_distinct, width)
+        self._far, longest = outliers(self._vectors.norm(dim=1))  # always computed pair by pair
+        rounding = (self._vectors.shape[1] + 32) * 2.0**-53  # of products, as in a search
+        self._rounding = rounding * (longest + float(self._lift.cancelled(longest)))
         self._classes = classes
         self._class_of = classes[first]  # of the distinct items, -1 where their copies have several
         self._class_of[self._copies[classes != self._class_of[self._copies]]] = -1
@@ -180,10 +183,15 @@ class Scan:
         queries = self._lift.queries(points)
         products = queries.vectors @ self._vectors.T
         values = (queries.offsets[:, None] - queries.reach[:, None] * products).clamp_min_(0).numpy()
+        if len(self._far):
+            asked = torch.arange(len(points)).repeat_interleave(len(self._far))
+            there = self._far.repeat(len(points))
+            values[asked, there] = self._gallery.paired(queries.points[asked], there)[0]
         order, doubtful = values.argsort(1), np.zeros(values.shape, dtype=bool)
-        # wide enough for the rounding of items that lie far off, and for all that `ties_with_next` may call a tie
+        # wide enough for rounding, and for all that `ties_with_next` may call a tie
         share = 16 * NEAR
-        mark_doubtful(values, order, share * queries.scale.numpy(), share, self._class_of, classes, doubtful)
+        near = (share * queries.scale + 2 * queries.reach * self._rounding).numpy()
+        mark_doubtful(values, order, near, share, self._class_of, classes, doubtful)
         query, item = np.nonzero(doubtful)
         if len(query):
             values[query, item] = self._tied(queries.points, query, item)

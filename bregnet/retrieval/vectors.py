@@ -39,7 +39,7 @@ class Vectors:
     ) -> None:
         self.gallery, self.lift, self.coarse, self.fine = gallery, lift, coarse, fine
         self._rows = GrowingRows(coarse, fine) if rows is None else rows  # with room for more
-        self.long, self._longest = _outliers(coarse.norm(dim=1))
+        self.long, self._longest = outliers(coarse.norm(dim=1))
         self._rounding = 1.01 * (self.width + 3) * 2.0**-24 * self._longest  # of products in single precision
         # of those in double precision: the sum of a coarse and a fine part is off by 32 times the unit
         self._fine_rounding = (self.width + 32) * 2.0**-53 * (self._longest + float(lift.cancelled(self._longest)))
@@ -196,7 +196,7 @@ def _lifted(lift: Lift, points: Tensor) -> tuple[Tensor, Tensor, float]:
     return coarse, fine, largest
 
 
-def _outliers(lengths: Tensor) -> tuple[Tensor, float]:
+def outliers(lengths: Tensor) -> tuple[Tensor, float]:
     """Rows of a few vectors much longer than the others, if there are any, and the longest of the others."""
     far_longer, longest = 4.0, float(lengths.max())
     count = min(64, len(lengths) // 100)  # these are always ranked, so they must be few

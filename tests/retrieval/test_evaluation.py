@@ -41,6 +41,21 @@ def by_definition(D, Q, X, side):
 
 
 @SIDES
+@pytest.mark.parametrize("every", [20, 150], ids=["several", "few"])  # few are computed pair by pair, for all queries
+@pytest.mark.parametrize("temperature", [0.0, 0.3])
+def test_items_that_lie_very_far_off_tie_as_others_do(temperature, every, side):
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        D = BregmanDivergence(MaxAffine(rng.standard_normal((12, 3)), rng.standard_normal(12), temperature=temperature))
+        X, Q = rng.standard_normal((200, 3)), rng.standard_normal((20, 3))
+        X[::every] *= 1e6
+        y, asked = rng.integers(2, size=200), rng.integers(2, size=20)
+        expected = mean_average_precision(by_definition(D, Q, X, side), asked[:, None] == y, per_query=True)
+        found = retrieval_scores(D, Q, asked, (X, y), side=side)["map"]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@SIDES
 @pytest.mark.parametrize("lattice", [False, True])
 @pytest.mark.parametrize("name", divergences(3))
 def test_scores_are_those_of_all_pairs_with_the_ties_of_search(name, lattice, side):
