@@ -69,7 +69,8 @@ class BregmanDivergence:
     def __call__(self, x: Array, y: Array) -> float | Array:
         """D(x, y) of two points, or of all pairs of rows, as :meth:`pairwise` has them.
 
-        A divergence is thus a `metric` of scikit-learn, such as that of its nearest neighbors by brute force. It is
+        A divergence is thus a `metric` of scikit-learn, such as that of its nearest neighbors with
+        ``algorithm="brute"``: trees, which they take by default, need the triangle inequality and miss neighbors. It is
         called pair by pair there, so :class:`bregnet.BregmanNearestNeighbors` is thousands of times faster. Estimators
         that compute distances within one set of rows take them to be symmetric, which divergences are not.
 
