@@ -86,6 +86,7 @@ def _write_table(name: str, value: dict[str, Any], tensors: Tensors) -> list[str
 
 
 def _described(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
     return value if isinstance(value, int | float) else repr(value)
 
 

@@ -245,6 +245,14 @@ class TestEstimators:
         assert found.alphas == (0.1, 0.01)
         assert found.cv == 2
 
+    def test_choices_of_a_search_that_are_numbers_of_numpy(self, tmp_path):
+        options = {"cv": 2, "refinements": 0, "random_state": 0}
+        model = ConvexRegressorCV([0.1], n_pieces=[None, np.int64(1)], **options).fit(X, Y)
+        found = again(model, tmp_path)
+        assert found.best_params_ == model.best_params_
+        assert found.cv_results_["params"] == model.cv_results_["params"]
+        assert {each["n_pieces"] for each in found.cv_results_["params"]} == {None, 1}
+
     @staticmethod
     def check_search(model, found):
         assert_same_estimator(found, model)
