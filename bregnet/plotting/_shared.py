@@ -152,9 +152,10 @@ def printable(value: Any) -> str:
 
 
 def shown_name(value: Any, length: int = 28) -> str:
-    """A name in one line that is not too long."""
+    """A name in one line that is not too long: of long ones begin and end, for names are often numbered."""
     text = printable(value)
-    return text if len(text) <= length else text[: length - 1] + "…"
+    end = length // 3
+    return text if len(text) <= length else f"{text[: length - 1 - end]}…{text[-end:]}"
 
 
 def shown_number(value: float, digits: int = 4) -> str:

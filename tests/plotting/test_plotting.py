@@ -30,7 +30,7 @@ from bregnet import (
     plotting,
 )
 from bregnet.plotting._matrices import shown_divergences
-from bregnet.plotting._shared import Measure
+from bregnet.plotting._shared import Measure, shown_name
 from bregnet.reporting.sections import WIDE
 from bregnet.retrieval.evaluation import RECALL_LEVELS
 
@@ -195,6 +195,13 @@ def test_feature_bounds_are_sorted_and_named(model, ax):
     top = plotting.feature_bounds(model, top=2, ax=Figure().add_subplot())
     assert len(top.patches) == 2
     assert top.get_title() == "2 largest of 4 features"
+
+
+def test_long_names_that_differ_at_their_end_stay_different():
+    names = [f"measured intensity in channel {number}" for number in range(60)]
+    assert len({shown_name(name) for name in names}) == 60
+    assert all(len(shown_name(name, length)) <= length for name in names for length in (12, 14, 28))
+    assert shown_name("short") == "short"
 
 
 def test_ticks_of_large_slopes_do_not_touch():
