@@ -37,6 +37,8 @@ def run(
     others = None if known is None else model.rows(known, columns, target=needed_target(known, target), names=names)
     searched = "each against the others" if others is None else f"each against {len(others.X)} known ones"
     tell(f"{model.kind} in {path}: {len(rows.X)} rows of {data}, {searched}", quiet=quiet or model.is_regressor)
+    if others is not None and known is not None and known.resolve() == data.resolve():
+        tell(f"warning: {data} is searched in itself, so every row finds itself first; without --known it does not")
     n_others = len(rows.X) - 1 if others is None else len(others.X)
     if not model.is_regressor and k > n_others:
         raise ValueError(f"-k must be at most {n_others}, as many rows as a query can find, got {k}")

@@ -102,6 +102,12 @@ class TestEvaluate:
         classifier = KNeighborsClassifier(5).fit(X[:40] / scale, LABELS[:40])
         assert found["Euclid"]["accuracy"] == pytest.approx(classifier.score(X[40:] / scale, LABELS[40:]))
 
+    def test_rows_that_find_themselves(self, learner):
+        evaluate = ("evaluate", "learner", "labels.csv", "--target", "kind")
+        assert "warning" not in run(*evaluate).stderr
+        said = run(*evaluate, "--known", "./labels.csv", "--quiet").stderr
+        assert said.startswith("warning: labels.csv is searched in itself, so every row finds itself first")
+
     def test_table_and_report(self, learner, folder):
         result = run("evaluate", "learner", "labels.csv", "--target", "kind", "--report", "out.html")
         head, *rows = [line.split("  ") for line in result.stdout.splitlines()]
