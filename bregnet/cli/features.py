@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,13 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from bregnet.cli.tables import Table, listed, short
 
 AUTO = "auto"
-DATE = r"\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?\s*"
+_TIME = r"([ T]\d{1,2}:\d{2}.*)?"
+_MONTH = r"(?i:(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*)\.?"
+DATE = (
+    rf"\s*(\d{{1,4}}[-/.]\d{{1,2}}[-/.]\d{{1,4}}|\d{{1,4}}[-/. ]+{_MONTH}[-/, ]+\d{{1,4}}"
+    rf"|{_MONTH}[-/ ]+\d{{1,2}},? *[-/ ]\d{{4}}){_TIME}\s*"
+)
+THOUSANDS = r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*"
 IDS = re.compile(r"(?i:(.*[_\W])?(id|ids|index|key|uuid))|.*[a-z]I[dD]")
 
 
@@ -83,7 +90,7 @@ def columns_as_numbers(table: Table, chosen: Any, how: Encoding) -> tuple[Any, E
     made, words, is_auto = {}, [], AUTO in how.one_hot or AUTO in how.ordinal
     for name, column in chosen.items():
         if column.isna().all():
-            raise ValueError(f"{table.path}: column {name!r} has no value in any row{_without([name], how)}")
+            raise ValueError(f"{table.path}: column {name!r} has no value in any row{_left_out([name], how)}")
         if name in how.categories:
             made[name] = _as_words(column)
             _expect_in_order(table, made[name], how.ordinal.get(name))
@@ -196,17 +203,20 @@ def _as_numbers(table: Table, column: Any) -> Any:
     else:
         numbers = pd.to_numeric(column, errors="coerce").astype(np.float64)
         bad = (numbers.isna() & column.notna()).to_numpy()
-        if bad.any() and column[bad].astype(str).str.fullmatch(r"\s*[+-]?\d*,\d+\s*").all():
+        if bad.any() and column[bad].astype(str).str.fullmatch(rf"\s*[+-]?\d*,\d+\s*|{THOUSANDS}").all():
             found = f"{short(column[bad].iloc[0])} in {table.place(int(bad.argmax()))}"
             way = "--decimal , reads a comma as the decimal mark"
+            if column[bad].astype(str).str.fullmatch(THOUSANDS).all():
+                way += "; where it separates thousands, leave it out of the file"
             raise ValueError(f"{table.path}: column {column.name!r} must hold numbers, got {found}; {way}")
         if 2 * bad.sum() > column.notna().sum():
             return None
         if bad.any():
             first, is_one = column[bad].iloc[0], column[bad].nunique() == 1
-            more = f" and {'the same' if is_one else 'text'} in {int(bad.sum()) - 1} more rows" if bad.sum() > 1 else ""
+            others = int(bad.sum()) - 1
+            what = f" and {'the same' if is_one else 'text'} in {others} more row{'s' * (others > 1)}" if others else ""
             advice = f"; --missing {short(first)} takes it for a gap" if is_one and "," not in first else ""
-            found = f"{short(first)} in {table.place(int(bad.argmax()))}{more}{advice}"
+            found = f"{short(first)} in {table.place(int(bad.argmax()))}{what}{advice}"
             raise ValueError(f"{table.path}: column {column.name!r} must hold numbers, got {found}")
     infinite = np.isinf(numbers.to_numpy())
     if infinite.any():
@@ -255,7 +265,8 @@ def _refuse_names(table: Table, column: Any) -> None:
         name = column.name
         raise ValueError(
             f"{table.path}: column {name!r} has another text in every row, {short(column.iloc[0])} in"
-            f" {table.place(0)}: --id {name} takes it for names of the rows, and --drop {name} leaves it out"
+            f" {table.place(0)}: --id {option([name])} takes it for names of the rows, and --drop {option([name])}"
+            " leaves it out"
         )
 
 
@@ -267,7 +278,7 @@ def _refuse(table: Table, chosen: Any, words: list[str], gaps: list[str], how: E
             f"{listed(words)} {'hold' if len(words) > 1 else 'holds'} text ({_first(table, chosen[words[0]])})"
         )
         names = [name for name in words if chosen[name].is_unique]
-        options += [f"--id {names[0]} takes names of rows"] if names else []
+        options += [f"--id {option(names[:1])} takes names of rows"] if names else []
         options += ["--one-hot auto encodes categories"] if len(words) > len(names) else []
     if gaps:
         missing = chosen[gaps[0]].isna().to_numpy()
@@ -286,5 +297,14 @@ def _first(table: Table, column: Any) -> str:
     return f"{short(column.iloc[row])} in {table.place(row)}"
 
 
+def option(names: list[str]) -> str:
+    """Names as an option takes them, in quotes where a shell needs them."""
+    return shlex.quote(",".join(names))
+
+
 def _without(names: list[str], how: Encoding) -> str:
-    return "" if how.fitted else f", or leave out with --drop {','.join(names)}"
+    return "" if how.fitted else f", or leave out with --drop {option(names)}"
+
+
+def _left_out(names: list[str], how: Encoding) -> str:
+    return "" if how.fitted else f"; --drop {option(names)} leaves it out"

@@ -14,7 +14,7 @@ from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 from sklearn.pipeline import Pipeline
 
 from bregnet.cli.data import Data, read_pairs, read_rows, read_triplets
-from bregnet.cli.features import Encoding, described, fitted_transformer, id_like, transformed
+from bregnet.cli.features import Encoding, described, fitted_transformer, id_like, option, transformed
 from bregnet.cli.options import STANDARD
 from bregnet.cli.output import check_outputs, shows_progress, table, tell, warnings_as_lines, write_csv, write_report
 from bregnet.cli.scores import divergence_scores, headed, regression_scores, warn_of_nothing
@@ -128,7 +128,7 @@ def _intention(model: Any, job: Any, data: Data) -> str:
         return what
     if values.dtype.kind in "iu":
         taken = "labels" if is_pbdl else "numbers to predict"
-        why = f"{distinct} distinct whole numbers, taken for {taken}"
+        why = f"{'a single whole number' if distinct == 1 else f'{distinct} distinct whole numbers'}, taken for {taken}"
     else:
         why = "labels" if is_pbdl else "floating-point numbers"
     way_out = f"; --learner {'dc' if is_pbdl else 'pbdl'} takes it otherwise" if values.dtype.kind in "iuf" else ""
@@ -141,7 +141,7 @@ def _point_out_ids(read: Data, *, quiet: bool) -> None:
         one = len(found) == 1
         are = "looks like an id and is a feature" if one else "look like ids and are features"
         out = "it" if one else "them"
-        ways = f"--id {found[0]} takes it for names of the rows, --drop {','.join(found)} leaves {out} out"
+        ways = f"--id {option(found[:1])} takes it for names of the rows, --drop {option(found)} leaves {out} out"
         tell(f"note: {listed(found)} {are}: {ways}", quiet=quiet)
 
 

@@ -149,16 +149,15 @@ def _table_of_text(path: Path, kind: str, sep: str | None, parsed: dict[str, Any
         found = sep or _separator(kind, first)
         if found == parsed["decimal"]:
             raise click.UsageError(f"{found!r} cannot be the decimal mark and separate columns: give --sep, too")
-        _expect_distinct(path, first, found)
-        frame = pd.read_csv(path if text is None else io.BytesIO(text), sep=found, **parsed, low_memory=False)
-        if sep is None and frame.shape[1] == 1:
+        if sep is None:
             _expect_separator(path, first, found)
+        _expect_distinct(path, first, found)
+        _expect_names(path, text, found)
+        frame = pd.read_csv(path if text is None else io.BytesIO(text), sep=found, **parsed, low_memory=False)
         frame = _without_row_numbers(frame)
         labels = [name for name in words if name in frame.columns]
         _keep_words(frame, path if text is None else io.BytesIO(text), found, labels)
     except pd.errors.ParserError as error:
-        if sep is None:
-            _expect_separator(path, first, found)
         raise ValueError(f"{path} must have as many columns in every line, separated by {found!r}: {error}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is damaged, or not a text file in UTF-8: {error}; save it as UTF-8") from error
@@ -173,6 +172,18 @@ def _expect_distinct(path: Path, first: str, sep: str) -> None:
     twice = [name for name, count in Counter(names).items() if name.strip() and count > 1]
     if twice:
         raise ValueError(f"{path} must have a name of its own for every column, got {listed(twice)} more than once")
+
+
+def _expect_names(path: Path, text: bytes | None, sep: str) -> None:
+    """Raise an error for rows with more columns than names: pandas would take the first ones for names of the rows."""
+    with _opened(path, text) as file:
+        lines = map(str.split, file) if sep == SPACES else csv.reader(file, delimiter=sep)
+        names, cells = [*islice(filter(None, lines), 2), [], []][:2]
+    if len(cells) > len(names):
+        raise ValueError(
+            f"{path} must have a name for every column, got {len(names)} names in the first line and {len(cells)}"
+            " columns in the next: name them all there, or remove a separator that ends the others"
+        )
 
 
 def _opened(path: Path, text: bytes | None) -> Any:

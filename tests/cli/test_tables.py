@@ -169,7 +169,7 @@ class TestRefused:
         assert self.fit(self.table(b=column)) == f"error: table.csv: {said}"
         assert self.fit(self.table(b=column), "--one-hot", "auto") == f"error: table.csv: {said}"
         column[50] = "x" * 100
-        assert self.fit(self.table(b=column)).endswith("in row 41 (line 43) and text in 1 more rows")
+        assert self.fit(self.table(b=column)).endswith("in row 41 (line 43) and text in 1 more row")
         column[[41, 50]] = 0.0, np.inf
         assert self.fit(self.table(b=column)).endswith("must hold finite numbers, got inf in row 50 (line 52)")
 
@@ -183,13 +183,18 @@ class TestRefused:
 
     def test_dates(self, folder):
         days = pd.date_range("2020-01-28", periods=60)
-        for column in (days.strftime("%Y-%m-%d"), days.strftime("%d/%m/%Y"), days.strftime("%Y-%m-%d %H:%M:%S")):
+        for form in ("%Y-%m-%d", "%d/%m/%Y", "%Y-%m-%d %H:%M:%S", "%d %b %Y", "%d-%b-%y", "%B %d, %Y", "%d. %B %Y"):
+            column = days.strftime(form)
             said = self.fit(self.table(day=column), "--one-hot", "auto")
             assert f"column 'day' holds dates, {column[0]!r} in row 0 (line 2); make numbers of them first" in said
             assert said.endswith("or leave out with --drop day")
         self.table(day=days).to_parquet("table.parquet")
         said = error_of("fit", "table.parquet", "--target", "y", "-o", "model")
         assert "column 'day' holds dates" in said
+
+    def test_words_like_months_are_no_dates(self, folder):
+        words = np.where(np.arange(60) % 2, "Mayer 12", "3 marching")
+        assert "column 'b' holds dates" not in self.fit(self.table(b=words))
 
     def test_names_are_not_encoded(self, folder):
         said = self.fit(self.table(name=NAMES), "--one-hot", "auto")
@@ -206,7 +211,27 @@ class TestRefused:
 
     def test_columns_without_values(self, folder):
         said = self.fit(self.table(b=np.nan), "--impute", "median")
-        assert said == "error: table.csv: column 'b' has no value in any row, or leave out with --drop b"
+        assert said == "error: table.csv: column 'b' has no value in any row; --drop b leaves it out"
+
+    def test_advice_can_be_pasted_into_a_shell(self, folder):
+        said = self.fit(pd.DataFrame(X[:, :1], columns=["a"]).assign(**{"b (cm)": np.nan}, y=Y))
+        assert said.endswith("--drop 'b (cm)' leaves it out")
+        said = self.fit(self.table(**{"first name": NAMES}))
+        assert "; --id 'first name' takes names of rows, or leave out with --drop 'first name'" in said
+
+    def test_commas_between_thousands(self, folder):
+        said = self.fit(self.table(b=[f"1,{number}" for number in range(100, 160)]))
+        assert said.endswith("the decimal mark; where it separates thousands, leave it out of the file")
+        assert "got '1,234,567.5' in row 0" in self.fit(self.table(b=["1,234,567.5"] * 60))
+        assert self.fit(self.table(b=["0,125"] * 60)).endswith("--decimal , reads a comma as the decimal mark")
+
+    @pytest.mark.parametrize("sep", [",", " "])
+    def test_more_columns_than_names(self, folder, sep):
+        lines = [sep.join(["a", "b", "y"]), *(sep.join(map(str, [n, 0.5 * n, n % 7, n % 2])) for n in range(60))]
+        name = "table.csv" if sep == "," else "table.txt"
+        (folder / name).write_text("\n".join(lines))
+        said = error_of("fit", name, "--target", "y", "-o", "model")
+        assert "must have a name for every column, got 3 names in the first line and 4 columns in the next" in said
 
     def test_new_tables_with_gaps_for_a_model_of_numbers(self, folder):
         self.table().to_csv("table.csv", index=False)
@@ -375,6 +400,9 @@ class TestTargets:
         frame.assign(price=np.arange(60) % 20).to_csv("table.csv", index=False)
         said = run("fit", "table.csv", "--target", "price", "-o", "model", *FEW).stderr
         assert "20 distinct whole numbers, taken for labels; --learner dc takes it otherwise" in said
+        frame.assign(price=1).to_csv("table.csv", index=False)
+        said = run("fit", "table.csv", "--target", "price", "-o", "model", code=1).stderr
+        assert "'price' holds a single whole number, taken for labels; --learner dc takes it otherwise" in said
 
     def test_a_class_of_one_row_does_not_prevent_a_holdout(self, folder):
         labels = LABELS.astype(object)
