@@ -298,8 +298,8 @@ def _first(table: Table, column: Any) -> str:
 
 
 def option(names: list[str]) -> str:
-    """Names as an option takes them, in quotes where a shell needs them."""
-    return shlex.quote(",".join(names))
+    """Names as an option takes them, in quotes where a shell needs them, or where they have commas themselves."""
+    return shlex.quote(",".join(f'"{name}"' if "," in name else name for name in names))
 
 
 def _without(names: list[str], how: Encoding) -> str:

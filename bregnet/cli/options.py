@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,8 +41,10 @@ def kind_of(path: Path) -> str:
 
 
 def _names(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    """Names with commas between them."""
-    return None if value is None else tuple(name.strip() for name in value.split(",") if name.strip())
+    """Names with commas between them; one that has a comma itself is in double quotes."""
+    if value is None:
+        return None
+    return tuple(name.strip() for name in next(csv.reader([value], skipinitialspace=True), []) if name.strip())
 
 
 def _ordered(context: click.Context, option: click.Parameter, value: tuple[str, ...]) -> dict[str, Any]:

@@ -219,6 +219,14 @@ class TestRefused:
         said = self.fit(self.table(**{"first name": NAMES}))
         assert "; --id 'first name' takes names of rows, or leave out with --drop 'first name'" in said
 
+    def test_names_with_commas(self, folder):
+        frame = self.table(**{"b, in cm": ["one", "two"] * 30})
+        said = self.fit(frame)
+        assert said.endswith("""or leave out with --drop '"b, in cm"'""")
+        assert "'y', 'b'" not in self.fit(frame.assign(c="word"), "--drop", '"b, in cm"')
+        run("fit", "table.csv", "--target", "y", "-o", "model", "--one-hot", 'c, "b, in cm"', *FEW)
+        assert len(bregnet.load("model")[0].named_transformers_["one-hot"].categories_) == 2
+
     def test_commas_between_thousands(self, folder):
         said = self.fit(self.table(b=[f"1,{number}" for number in range(100, 160)]))
         assert said.endswith("the decimal mark; where it separates thousands, leave it out of the file")
