@@ -263,7 +263,8 @@ class ConvexRegressor(_MaxAffineRegressor):
     alpha : float or "auto", default="auto"
         Weight of the penalty, which bounds the slopes and switches features off (the paper's lambda, for the
         mean loss). "auto" is ``sqrt(log(n_features + 1) / n_samples)`` for features and targets of unit variance, as
-        for the lasso: it falls as rows are added. :class:`ConvexRegressorCV` chooses it by the data.
+        for the lasso: it falls as rows are added, or as their weights grow, for a row counts by its weight.
+        :class:`ConvexRegressorCV` chooses it by the data.
     monotone : array-like of shape (n_features,) or int, default=None
         1 where f must not decrease, -1 where it must not increase, 0 where it is free.
     n_pieces : int, "auto" or None, default="auto"

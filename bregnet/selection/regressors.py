@@ -71,7 +71,7 @@ class _RegressorCV(FunctionRegressor, SearchCV):
 
     @property
     def n_pieces_(self) -> int | str | None:
-        """The choice out of `n_pieces`."""
+        """The choice out of `n_pieces`, as the fit to all rows has it."""
         return self.best_estimator_.n_pieces
 
     # The default was settled by scores in folds of the training rows, in percent: of 10, 25, 50, 100 and 200 cells and
@@ -184,7 +184,7 @@ class ConvexRegressorCV(_RegressorCV):
     alpha_, temperature_ : float
         What was chosen.
     n_pieces_ : int, "auto" or None
-        What was chosen of `n_pieces`.
+        What was chosen of `n_pieces`; the number of rows where that is less.
     best_params_ : dict
         All that was chosen.
     best_score_ : float

@@ -42,6 +42,9 @@ STEP_SCALE = 2.7  # of rho; a factor of 2 either way costs little (alpha from 1e
 SLOPE_WEIGHT = 0.5  # of kappa, in units of a piece's share of R'R; 0.05 fails at 32 features, 5 doubles iterations
 TINY_ALPHA = 1e-5  # below, targets are interpolated, and multipliers fall with alpha itself
 DRIFT = 1.3  # of the number of pairs, or of how far they span, before step sizes are chosen again
+# The most by which the mean square that pairs span in a feature may fall from a check to the next: a few pairs may all
+# be level in a feature. Slopes that are next to free for some iterations grow by thousands; 3 points took over 100,000.
+LEVELLING = 4.0
 IDLE_CHECKS = 2  # without a multiplier, after which a pair leaves: a fifth of the pairs, 0.6 of the iterations (DC)
 STAYS = -128  # in place of a count
 # Of what primal and dual infeasibility cost, from which the step size changes, by 2 at most: this takes SML2010
@@ -409,6 +412,8 @@ class WorkingPairs(Iteration):
         """Choose step sizes for the pairs there are, and for how primal and dual infeasibility compare."""
         state = self.state
         unit, kappa = self._scales()
+        alike = state.kappa * (state.unit / unit) ** 2  # were the pairs as long as before, whatever their number
+        kappa = torch.maximum(kappa, alike / LEVELLING)
         drift = torch.cat([kappa / state.kappa, kappa.new_tensor([state.unit / unit])])
         moved = bool(drift.amax() > DRIFT or drift.amin() < 1 / DRIFT)
         if not 1 / IMBALANCE < imbalance < IMBALANCE:

@@ -233,6 +233,22 @@ def test_units_do_not_matter(regressor, scale):
     np.testing.assert_allclose(scaled.predict(scale * X), scale * plain.predict(X), rtol=1e-2, atol=1e-2 * scale)
 
 
+@pytest.mark.parametrize("seed", [26, *range(12)])
+def test_a_handful_of_points_converges(seed):
+    rng = np.random.default_rng(seed)
+    n, d = rng.integers(3, 7), rng.integers(2, 6)
+    assert ConvexRegressor(1e-3, max_iter=1000).fit(rng.standard_normal((n, d)), rng.standard_normal(n)).gap_ <= 0.01
+
+
+def test_the_last_pair_may_be_level_in_a_feature():
+    """Its slopes were all but free then, and the gap stayed at 76%."""
+    X = np.array(
+        [[-0.0994, -1.5807, 1.0252, -2.1882], [-0.4661, 0.6325, 0.2678, 0.1476], [2.4298, -1.5816, -2.36, 1.45]]
+    )
+    model = ConvexRegressor(0.00125, monotone=[1, 1, -1, -1], max_iter=200).fit(X, [-0.9107, 0.6002, -2.0903])
+    assert model.gap_ <= 0.01
+
+
 @REGRESSORS
 def test_two_points(regressor):
     model = regressor(1e-3, tol=1e-4).fit([[0.0], [2.0]], [1.0, 3.0])
