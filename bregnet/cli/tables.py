@@ -116,6 +116,7 @@ def read_table(
         table = Table(path, frame.mask(frame.isin(list(missing))) if missing else frame)
     else:
         parsed = {"na_values": list(missing or ()), "decimal": decimal or ".", "dtype": dict.fromkeys(texts, str)}
+        parsed["skipinitialspace"] = True  # after a comma
         table = _table_of_text(path, kind, sep, parsed, words)
     table.frame.columns = table.frame.columns.map(str)
     if len(table.frame) == 0:
@@ -168,7 +169,7 @@ def _table_of_text(path: Path, kind: str, sep: str | None, parsed: dict[str, Any
 
 def _expect_distinct(path: Path, first: str, sep: str) -> None:
     """Raise an error for columns of the same name, of which pandas would rename all but the first."""
-    names = first.split() if sep == SPACES else next(csv.reader([first], delimiter=sep))
+    names = first.split() if sep == SPACES else next(csv.reader([first], delimiter=sep, skipinitialspace=True))
     twice = [name for name, count in Counter(names).items() if name.strip() and count > 1]
     if twice:
         raise ValueError(f"{path} must have a name of its own for every column, got {listed(twice)} more than once")
@@ -232,7 +233,7 @@ def _keep_words(frame: Any, source: Any, sep: str, labels: list[str]) -> None:
     labels = [name for name in labels if is_integer_dtype(frame[name].dtype) or frame[name].isna().any()]
     if not labels:
         return
-    words = pd.read_csv(source, sep=sep, usecols=labels, dtype=str, keep_default_na=False)
+    words = pd.read_csv(source, sep=sep, usecols=labels, dtype=str, keep_default_na=False, skipinitialspace=True)
     for name in labels:
         parsed, text = frame[name], words[name]
         is_code = is_integer_dtype(parsed.dtype) and text.str.fullmatch(r"[+-]?0[0-9]+").any()

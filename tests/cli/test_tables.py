@@ -295,6 +295,15 @@ class TestFiles:
         run("predict", "model", name, "-o", "out.npy", *option)
         np.testing.assert_allclose(np.load("out.npy"), DCRegressor(**SAME).fit(X, Y).predict(X), atol=1e-9)
 
+    def test_spaces_after_commas_belong_to_nothing(self, folder):
+        pd.DataFrame(X, columns=list("abc")).assign(y=LABELS).to_csv("plain.csv", index=False)
+        Path("spaced.csv").write_text(Path("plain.csv").read_text().replace(",", ", "))
+        for name in ("plain", "spaced"):
+            run("fit", f"{name}.csv", "--target", "y", "-o", name, *FEW)
+        plain, spaced = bregnet.load("plain"), bregnet.load("spaced")
+        assert list(spaced.feature_names_in_) == list(plain.feature_names_in_)
+        assert list(spaced.classes_) == list(plain.classes_)
+
     def test_a_comma_as_the_decimal_mark(self, folder):
         frame = pd.DataFrame(X, columns=list("abc")).assign(y=Y)
         frame.to_csv("point.csv", index=False)
