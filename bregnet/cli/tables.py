@@ -115,8 +115,8 @@ def read_table(
         frame = _frame_of_other(path, kind)
         table = Table(path, frame.mask(frame.isin(list(missing))) if missing else frame)
     else:
-        parsed = {"na_values": list(missing or ()), "decimal": decimal or ".", "dtype": dict.fromkeys(texts, str)}
-        parsed["skipinitialspace"] = True  # after a comma
+        parsed: dict[str, Any] = {"na_values": list(missing or ()), "decimal": decimal or "."}
+        parsed |= {"dtype": dict.fromkeys(texts, str), "skipinitialspace": True}  # as after a comma
         table = _table_of_text(path, kind, sep, parsed, words)
     table.frame.columns = table.frame.columns.map(str)
     if len(table.frame) == 0:
