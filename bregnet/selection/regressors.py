@@ -77,7 +77,8 @@ class _RegressorCV(FunctionRegressor, SearchCV):
     # The default was settled by scores in folds of the training rows, in percent: of 10, 25, 50, 100 and 200 cells and
     # a piece per point, 50 cells are best on garment (25.3; a piece per point has 17.4) and air quality (89.9; 89.6),
     # 10 on solar flare (8.2; 6.1), a piece per point on concrete (89.9; 50 cells have 83.9) and airfoil (95.3; 79.9),
-    # and 100 on music (30.2; 50 cells have 28.1, a piece per point 27.8). `benchmarks.defaults` has them side by side.
+    # and 100 on music (30.2; 50 cells have 28.1, a piece per point 27.8). `benchmarks.defaults` compares those of the
+    # default, on other splits.
     @property
     def _piece_counts(self) -> Sequence[Any]:
         """What `n_pieces` has to choose from."""
