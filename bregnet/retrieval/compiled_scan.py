@@ -10,17 +10,29 @@ UNSIGNED = np.uint64  # with indices that cannot be negative, and without views,
 STEP = 64  # products that are compared at once: a few vector instructions
 
 
-def _replace_least(heap, value):  # pragma: no cover - compiled
-    """Put a value in the place of the least, which comes first, of a binary heap."""
-    place, child = 0, 1
-    while child < len(heap):
-        if child + 1 < len(heap) and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= value:
+def _reached_by(k, values, n):  # pragma: no cover - compiled
+    """A number that at least k of the first n values reach, and not many more: bisection, 32 times at most.
+
+    To count takes some nanoseconds, while a heap of the k largest, kept up to date, waits for branches: of 200,000
+    products the candidates for the 100 nearest are found in 0.6 of its time, those for the 1000 nearest in half of it.
+    """
+    low, high = values[0], values[0]
+    for i in range(n):
+        low, high = min(low, values[i]), max(high, values[i])
+    for _ in range(32):
+        middle = low + np.float32(0.5) * (high - low)
+        if not low < middle < high:
             break
-        heap[place], place = heap[child], child
-        child = 2 * place + 1
-    heap[place] = value
+        count = 0
+        for i in range(n):
+            count += values[i] >= middle
+        if count < k:
+            high = middle
+            continue
+        low = middle
+        if count <= k + k // 16:
+            break
+    return low
 
 
 def _compact(bound, values, rows, count):  # pragma: no cover - compiled
@@ -33,10 +45,16 @@ def _compact(bound, values, rows, count):  # pragma: no cover - compiled
     return kept
 
 
+def _raised(bound, k, margin, values, rows, count):  # pragma: no cover - compiled
+    """The bound by the first `count` candidates, at least k, and how many of these it leaves."""
+    bound = max(bound, np.float32(_reached_by(k, values, count) - margin))
+    return bound, _compact(bound, values, rows, count)
+
+
 def _keep(
-    products, numbers, first, skipped, k, room, margins, largest, bounds, counts, values, rows
+    products, numbers, first, skipped, k, room, margins, bounds, counts, values, rows
 ):  # pragma: no cover - compiled
-    """Append the products that reach the bound of their query to its candidates, and raise the bound.
+    """Append the products that reach the bound of their query to its candidates, and raise the bound now and then.
 
     Parameters
     ----------
@@ -51,40 +69,44 @@ def _keep(
         How many are looked for, and how many candidates there may be.
     margins : (m,)
         All items whose product is within the margin of the k-th largest are kept.
-    largest : (m, k)
-        The largest products of each query so far, as a heap with the least first.
     bounds, counts : (m,)
         What candidates must reach, and how many there are. A bound becomes infinite where they do not fit.
     values, rows : (m, width)
         The candidates, in the first `room` columns.
     """
-    n, step = UNSIGNED(products.shape[1]), UNSIGNED(STEP)
+    n, step, places = UNSIGNED(products.shape[1]), UNSIGNED(STEP), np.empty(STEP, np.uint64)
     for number in range(UNSIGNED(len(numbers))):
         q = numbers[number]
         bound, count = bounds[q], counts[q]
+        if bound == -np.inf and n >= k and not len(skipped):  # or the first products would all be candidates
+            bound = np.float32(_reached_by(k, products[number], n) - margins[q])
         for start in range(UNSIGNED(0), n, step):
             stop, above = min(start + step, n), False
             for i in range(start, stop):
                 above |= products[number, i] >= bound
             if not above:
                 continue
-            for i in range(start, stop):
+            n_places = UNSIGNED(0)
+            for i in range(start, stop):  # without branches
+                places[n_places] = i
+                n_places += UNSIGNED(products[number, i] >= bound)
+            for place in range(n_places):
+                i = places[place]
                 value, row = products[number, i], first + np.int64(i)
                 if value >= bound and not (len(skipped) and skipped[row]):
                     values[q, count], rows[q, count] = value, row
                     count += 1
-                    if value > largest[q, 0]:
-                        _replace_least(largest[q], value)
-                        bound = np.float32(largest[q, 0] - margins[q])
                     if count == room:
-                        count = _compact(bound, values[q], rows[q], count)
-                        if count > room - k:  # too many are nearly equal
+                        bound, count = _raised(bound, k, margins[q], values[q], rows[q], count)
+                        if 8 * count > 7 * room:  # too many are nearly equal
                             bound, count = np.float32(np.inf), 0
+        if 2 * count > room + k:
+            bound, count = _raised(bound, k, margins[q], values[q], rows[q], count)
         bounds[q], counts[q] = bound, count
 
 
 def _keep_of_lists(
-    asked, probes, vectors, starts, tile, skipped, k, room, margins, largest, bounds, counts, values, rows
+    asked, probes, vectors, starts, tile, skipped, k, room, margins, bounds, counts, values, rows
 ):  # pragma: no cover - compiled
     """The same for items in lists, each looked at with all queries that probe it; products are made here.
 
@@ -101,7 +123,7 @@ def _keep_of_lists(
         Where each list begins.
     tile : (2,)
         Queries whose products are made at once, and items if there are as many queries.
-    skipped, k, room, margins, largest, bounds, counts, values, rows
+    skipped, k, room, margins, bounds, counts, values, rows
         As for `keep`.
     """
     ends = np.zeros(len(starts), np.int64)
@@ -124,12 +146,10 @@ def _keep_of_lists(
                 some = vectors[start : min(start + at_once, starts[number + 1])]
                 out = products[: len(those) * len(some)].reshape((len(those), len(some)))
                 np.dot(mine[: len(those)], some.T, out)
-                keep(out, those, start, skipped, k, room, margins, largest, bounds, counts, values, rows)
+                keep(out, those, start, skipped, k, room, margins, bounds, counts, values, rows)
 
 
-def _keep_alone(
-    query, vectors, skipped, k, room, margins, largest, bounds, counts, values, rows
-):  # pragma: no cover - compiled
+def _keep_alone(query, vectors, skipped, k, room, margins, bounds, counts, values, rows):  # pragma: no cover - compiled
     """The same for one query and all items, whose products are made here: 0.85 of the time that a matrix product takes.
 
     Parameters
@@ -137,7 +157,7 @@ def _keep_alone(
     query : (width,)
     vectors : (n_items, width)
         Both in single precision.
-    skipped, k, room, margins, largest, bounds, counts, values, rows
+    skipped, k, room, margins, bounds, counts, values, rows
         As for `keep`, of a single query.
     """
     products, number = np.empty((1, 16 * STEP), np.float32), np.zeros(1, np.int64)
@@ -149,13 +169,12 @@ def _keep_alone(
                 total += some[i, f] * query[f]
             products[0, i] = total
         out = products[:, : len(some)]
-        keep(out, number, first, skipped, k, room, margins, largest, bounds, counts, values, rows)
+        keep(out, number, first, skipped, k, room, margins, bounds, counts, values, rows)
 
 
 def _rank(
     k,
     margins,
-    largest,
     bounds,
     counts,
     values,
@@ -174,7 +193,7 @@ def _rank(
 
     Parameters
     ----------
-    k, margins, largest, bounds, counts, values, rows, skipped
+    k, margins, bounds, counts, values, rows, skipped
         As `keep` left them. The bounds are raised for the last time; `rows` (m, width) become the candidates and those
         that are `always` ranked, nearest first, and -1 where there are no more.
     always : (n_always,)
@@ -193,18 +212,28 @@ def _rank(
     for q in range(len(counts)):
         offset, reach, small, near, among = terms[q]
         count = counts[q]
-        count = _compact(bounds[q], values[q], rows[q], count)
+        if count >= k:
+            bounds[q], count = _raised(bounds[q], k, margins[q], values[q], rows[q], count)
         if len(names):
             for c in range(count):
                 rows[q, c] = names[rows[q, c]]
         for row in always:
             rows[q, count] = row
             count += 1
-        for c in range(count):
-            row, total = rows[q, c], 0.0
-            for f in range(vectors.shape[1]):
-                total += (np.float64(coarse[row, f]) + np.float64(fine[row, f])) * vectors[q, f]
-            found[q, c] = max(offset - reach * total, 0.0)
+        for c in range(0, count, 4):  # four at a time: 0.7 of the time with 768 features
+            places = c, min(c + 1, count - 1), min(c + 2, count - 1), min(c + 3, count - 1)
+            r0, r1 = UNSIGNED(rows[q, places[0]]), UNSIGNED(rows[q, places[1]])
+            r2, r3 = UNSIGNED(rows[q, places[2]]), UNSIGNED(rows[q, places[3]])
+            t0 = t1 = t2 = t3 = 0.0
+            for f in range(UNSIGNED(vectors.shape[1])):
+                entry = vectors[q, f]
+                t0 += (np.float64(coarse[r0, f]) + np.float64(fine[r0, f])) * entry
+                t1 += (np.float64(coarse[r1, f]) + np.float64(fine[r1, f])) * entry
+                t2 += (np.float64(coarse[r2, f]) + np.float64(fine[r2, f])) * entry
+                t3 += (np.float64(coarse[r3, f]) + np.float64(fine[r3, f])) * entry
+            totals = t0, t1, t2, t3
+            for i in range(4):
+                found[q, places[i]] = max(offset - reach * totals[i], 0.0)
         order = np.argsort(found[q, :count])
         found[q, :count], rows[q, :count] = found[q, :count][order], rows[q, :count][order]
         found[q, count:], rows[q, count:] = np.inf, -1
@@ -216,8 +245,9 @@ def _rank(
             doubtful[q] |= unclear and (value <= found[q, k - 1] + among or (len(skipped) and skipped[rows[q, c]]))
 
 
-_replace_least = compiled(_replace_least)
+_reached_by = compiled(_reached_by)
 _compact = compiled(_compact)
+_raised = compiled(_raised)
 keep = compiled(_keep)
 keep_of_lists = compiled(_keep_of_lists)
 keep_alone = compiled(_keep_alone)

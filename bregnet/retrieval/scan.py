@@ -72,7 +72,7 @@ class Candidates:
         self.rows, self.divergences = torch.empty(m, width, dtype=torch.int64), torch.empty(m, width).double()
         self.bounds, self.doubtful = torch.full((m,), -torch.inf), torch.empty(m, dtype=torch.bool)
         counts, values = torch.zeros(m, dtype=torch.int64), torch.empty(m, width)
-        kept = vectors.margins(queries), torch.full((m, k), -torch.inf), self.bounds, counts, values, self.rows
+        kept = vectors.margins(queries), self.bounds, counts, values, self.rows
         self._kept = [each.numpy() for each in kept]
         self._skipped = torch.zeros(len(vectors.coarse) if len(vectors.long) else 0, dtype=torch.bool)
         self._skipped[vectors.long] = True
@@ -117,8 +117,10 @@ class Candidates:
         k, again = self._limits[0], self.doubtful.nonzero()[:, 0]
         found = Found(self.divergences[:, :k].clone(), self.rows[:, :k].clone())
         if len(again):
-            given = self._queries[again], self.rows[again]
-            found.divergences[again], found.rows[again] = self._vectors.ranked(*given, k)
+            rows = self.rows[again]
+            some = slice(0, max(k, int((rows >= 0).sum(1).max())))
+            given = self._queries[again], rows[:, some], self.divergences[again, some]
+            found.divergences[again], found.rows[again] = self._vectors.settled(*given, k)
         return found
 
     def missed(self, found: Found) -> Tensor:
@@ -142,7 +144,7 @@ def found_in_threads(search: Callable[[Tensor], Found], points: Tensor, k: int) 
 
 
 def room_for(k: int) -> int:
-    """How many candidates a query has room for: all but the best are dropped four or five times, of however many."""
+    """How many candidates a query has room for: all but the best are dropped some times, of however many there are."""
     return 2 * k + 64
 
 

@@ -116,8 +116,12 @@ class Vectors:
 
     def ranked(self, queries: Queries, rows: Tensor, k: int) -> Found:
         """The k nearest of the items in `rows` (m, c), in order; -1 among the rows stands for no item."""
-        there = rows.clamp_min(0)
-        values = torch.where(rows < 0, torch.inf, self._products(queries, there))
+        products = self._products(queries, rows.clamp_min(0))
+        return self.settled(queries, rows, torch.where(rows < 0, torch.inf, products), k)
+
+    def settled(self, queries: Queries, rows: Tensor, values: Tensor, k: int) -> Found:
+        """The same, where divergences from inner products in double precision are known, infinite for no item."""
+        there, values = rows.clamp_min(0), values.clone()
         ordered, order = values.sort(dim=1)
         near = ordered.diff(dim=1) <= self.near(queries)[:, None]
         doubtful = ordered <= SMALL * queries.scale[:, None]
