@@ -134,8 +134,7 @@ class Scan:
         self._lift = Lift.from_gallery(self._gallery)
         self._vectors = self._lift.items(self._gallery.points)  # (n_distinct, width)
         self._far, longest = outliers(self._vectors.norm(dim=1))  # always computed pair by pair
-        rounding = (self._vectors.shape[1] + 32) * 2.0**-53  # of products, as in a search
-        self._rounding = rounding * (longest + float(self._lift.cancelled(longest)))
+        self._rounding = self._lift.rounding(longest)  # of products
         self._classes = classes
         self._class_of = classes[first]  # of the distinct items, -1 where their copies have several
         self._class_of[self._copies[classes != self._class_of[self._copies]]] = -1

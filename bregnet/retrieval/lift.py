@@ -136,6 +136,13 @@ class Lift:
         plain = plain + self.mean[:-1].abs() @ self.centre.abs()
         return (2 * plain + self.mean[-1].abs()) / (self.weights[-1] * self.unit)
 
+    def rounding(self, longest: float) -> float:
+        """A bound on the rounding of inner products in double precision with vectors up to this length, in their unit.
+
+        Vectors may be sums of two numbers of single precision, which are off by 32 times the unit of double precision.
+        """
+        return (len(self.weights) + 32) * 2.0**-53 * (longest + float(self.cancelled(longest)))
+
     def queries(self, points: Tensor) -> Queries:
         """Queries with their vectors."""
         points = points.double()

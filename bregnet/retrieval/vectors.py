@@ -41,8 +41,7 @@ class Vectors:
         self._rows = GrowingRows(coarse, fine) if rows is None else rows  # with room for more
         self.long, self._longest = outliers(coarse.norm(dim=1))
         self._rounding = 1.01 * (self.width + 3) * 2.0**-24 * self._longest  # of products in single precision
-        # of those in double precision: the sum of a coarse and a fine part is off by 32 times the unit
-        self._fine_rounding = (self.width + 32) * 2.0**-53 * (self._longest + float(lift.cancelled(self._longest)))
+        self._fine_rounding = lift.rounding(self._longest)  # of those in double precision
 
     @classmethod
     def from_gallery(cls, gallery: Gallery) -> Vectors:
