@@ -39,6 +39,19 @@ def in_threads(answer: Callable[[slice], None], n_queries: int, least: int = 64)
     list(_pool(n_threads).map(answer, batches(n_queries, step)))  # one part, too: torch's own threads may spin
 
 
+def shared(function: Callable[[slice], Result], parts: Sequence[slice], n_threads: int) -> list[Result]:
+    """Results for all parts, from a thread of :func:`in_threads` and those of its fellows that are idle.
+
+    What nobody has begun when it gets there it does itself, so that threads never wait for each other's waiting.
+    """
+    first, *others = parts
+    futures = [_pool(n_threads).submit(function, part) for part in others]
+    results = [function(first)]
+    for part, future in zip(others, futures, strict=True):
+        results.append(function(part) if future.cancel() else future.result())
+    return results
+
+
 def mapped(function: Callable[[slice], Result], parts: Sequence[slice]) -> Iterator[Result]:
     """Results for all parts, in their order, from as many threads as torch would use; few wait to be taken."""
     n_threads = min(torch.get_num_threads(), len(parts))

@@ -7,7 +7,7 @@ import numpy as np
 from bregnet._core.compiling import compiled
 
 UNSIGNED = np.uint64  # with indices that cannot be negative, and without views, a pass takes 0.6 of the time
-STEP = 64  # products that are compared at once: a few vector instructions
+STEP = 32  # products that are compared at once: a few vector instructions
 
 
 def _reached_by(k, values, n):  # pragma: no cover - compiled
@@ -45,14 +45,29 @@ def _compact(bound, values, rows, count):  # pragma: no cover - compiled
     return kept
 
 
-def _raised(bound, k, margin, values, rows, count):  # pragma: no cover - compiled
+def _exact(value, row, limits, lost):  # pragma: no cover - compiled
+    """What an item's exact product is at least, but for rounding."""
+    _, _, relative, above = limits
+    return value - relative * abs(value) - above[row, 0] - lost * above[row, 1] if len(above) else value
+
+
+def _below(value, margin, relative):  # pragma: no cover - compiled
+    """What the products of all items that may be among the k nearest reach, where k exact ones reach a value."""
+    return np.float32(value - margin - relative * abs(value))
+
+
+def _raised(bound, limits, margin, lost, values, rows, count):  # pragma: no cover - compiled
     """The bound by the first `count` candidates, at least k, and how many of these it leaves."""
-    bound = max(bound, np.float32(_reached_by(k, values, count) - margin))
-    return bound, _compact(bound, values, rows, count)
+    k, _, relative, _ = limits
+    least = np.empty(count, np.float32)
+    for i in range(count):
+        least[i] = exact(values[i], rows[i], limits, lost)
+    bound = max(bound, below(reached_by(k, least, count), margin, relative))
+    return bound, compact(bound, values, rows, count)
 
 
 def _keep(
-    products, numbers, first, skipped, k, room, margins, bounds, counts, values, rows
+    products, numbers, first, skipped, limits, margins, lost, bounds, counts, values, rows
 ):  # pragma: no cover - compiled
     """Append the products that reach the bound of their query to its candidates, and raise the bound now and then.
 
@@ -65,26 +80,33 @@ def _keep(
     first : int
     skipped : (n_items,) or (0,)
         Whether an item is left out; none is where it is empty.
-    k, room : int
-        How many are looked for, and how many candidates there may be.
+    limits : (k, room, relative, above)
+        How many are looked for; how many candidates there may be; and how far products may be above the exact ones: by
+        a share, and by two numbers of each item, if any, the second times what the query has lost.
     margins : (m,)
-        All items whose product is within the margin of the k-th largest are kept.
+        All items whose product is within the margin of what the k-th largest is at least are kept.
+    lost : (m,)
+        How far the queries are from the exact ones.
     bounds, counts : (m,)
         What candidates must reach, and how many there are. A bound becomes infinite where they do not fit.
     values, rows : (m, width)
         The candidates, in the first `room` columns.
     """
+    k, room, relative, _ = limits
     n, step, places = UNSIGNED(products.shape[1]), UNSIGNED(STEP), np.empty(STEP, np.uint64)
     for number in range(UNSIGNED(len(numbers))):
         q = numbers[number]
         bound, count = bounds[q], counts[q]
         if bound == -np.inf and n >= k and not len(skipped):  # or the first products would all be candidates
-            bound = np.float32(_reached_by(k, products[number], n) - margins[q])
+            least = np.empty(n, np.float32)
+            for i in range(n):
+                least[i] = exact(products[number, i], first + np.int64(i), limits, lost[q])
+            bound = below(reached_by(k, least, n), margins[q], relative)
         for start in range(UNSIGNED(0), n, step):
-            stop, above = min(start + step, n), False
+            stop, some = min(start + step, n), False
             for i in range(start, stop):
-                above |= products[number, i] >= bound
-            if not above:
+                some |= products[number, i] >= bound
+            if not some:
                 continue
             n_places = UNSIGNED(0)
             for i in range(start, stop):  # without branches
@@ -97,16 +119,16 @@ def _keep(
                     values[q, count], rows[q, count] = value, row
                     count += 1
                     if count == room:
-                        bound, count = _raised(bound, k, margins[q], values[q], rows[q], count)
+                        bound, count = raised(bound, limits, margins[q], lost[q], values[q], rows[q], count)
                         if 8 * count > 7 * room:  # too many are nearly equal
                             bound, count = np.float32(np.inf), 0
         if 2 * count > room + k:
-            bound, count = _raised(bound, k, margins[q], values[q], rows[q], count)
+            bound, count = raised(bound, limits, margins[q], lost[q], values[q], rows[q], count)
         bounds[q], counts[q] = bound, count
 
 
 def _keep_of_lists(
-    asked, probes, vectors, starts, tile, skipped, k, room, margins, bounds, counts, values, rows
+    asked, probes, vectors, starts, tile, skipped, limits, margins, lost, bounds, counts, values, rows
 ):  # pragma: no cover - compiled
     """The same for items in lists, each looked at with all queries that probe it; products are made here.
 
@@ -123,7 +145,7 @@ def _keep_of_lists(
         Where each list begins.
     tile : (2,)
         Queries whose products are made at once, and items if there are as many queries.
-    skipped, k, room, margins, bounds, counts, values, rows
+    skipped, limits, margins, lost, bounds, counts, values, rows
         As for `keep`.
     """
     ends = np.zeros(len(starts), np.int64)
@@ -146,35 +168,49 @@ def _keep_of_lists(
                 some = vectors[start : min(start + at_once, starts[number + 1])]
                 out = products[: len(those) * len(some)].reshape((len(those), len(some)))
                 np.dot(mine[: len(those)], some.T, out)
-                keep(out, those, start, skipped, k, room, margins, bounds, counts, values, rows)
+                keep(out, those, start, skipped, limits, margins, lost, bounds, counts, values, rows)
 
 
-def _keep_alone(query, vectors, skipped, k, room, margins, bounds, counts, values, rows):  # pragma: no cover - compiled
-    """The same for one query and all items, whose products are made here: 0.85 of the time that a matrix product takes.
+def _keep_alone(
+    query, vectors, first, stop, skipped, limits, margins, lost, bounds, counts, values, rows
+):  # pragma: no cover - compiled
+    """The same for one query and some items, whose products are made here, as fast as the items come from memory.
 
     Parameters
     ----------
     query : (width,)
-    vectors : (n_items, width)
-        Both in single precision.
-    skipped, k, room, margins, bounds, counts, values, rows
+        Numbers of half precision, as those of single precision.
+    vectors : (n_items, width), uint16
+        In half precision: the upper 16 bits of numbers of single precision.
+    first, stop : int
+        The items to look at.
+    skipped, limits, margins, lost, bounds, counts, values, rows
         As for `keep`, of a single query.
     """
     products, number = np.empty((1, 16 * STEP), np.float32), np.zeros(1, np.int64)
-    for first in range(0, len(vectors), products.shape[1]):
-        some = vectors[first : first + products.shape[1]]
-        for i in range(len(some)):
-            total = np.float32(0.0)
-            for f in range(len(query)):
-                total += some[i, f] * query[f]
+    width = UNSIGNED(len(query))
+    for start in range(first, stop, products.shape[1]):
+        n = UNSIGNED(min(products.shape[1], stop - start))
+        for i in range(n):
+            total, row = np.float32(0.0), UNSIGNED(start) + i
+            for f in range(width):
+                total += np.uint32(np.uint32(vectors[row, f]) << np.uint32(16)).view(np.float32) * query[f]
             products[0, i] = total
-        out = products[:, : len(some)]
-        keep(out, number, first, skipped, k, room, margins, bounds, counts, values, rows)
+        keep(products[:, :n], number, start, skipped, limits, margins, lost, bounds, counts, values, rows)
+
+
+def _take(counts, values, rows, more_counts, more_values, more_rows):  # pragma: no cover - compiled
+    """Add the candidates of other items."""
+    for q in range(len(counts)):
+        for c in range(more_counts[q]):
+            values[q, counts[q]], rows[q, counts[q]] = more_values[q, c], more_rows[q, c]
+            counts[q] += 1
 
 
 def _rank(
-    k,
+    limits,
     margins,
+    lost,
     bounds,
     counts,
     values,
@@ -186,6 +222,7 @@ def _rank(
     fine,
     vectors,
     terms,
+    near_enough,
     found,
     doubtful,
 ):  # pragma: no cover - compiled
@@ -193,7 +230,7 @@ def _rank(
 
     Parameters
     ----------
-    k, margins, bounds, counts, values, rows, skipped
+    limits, margins, lost, bounds, counts, values, rows, skipped
         As `keep` left them. The bounds are raised for the last time; `rows` (m, width) become the candidates and those
         that are `always` ranked, nearest first, and -1 where there are no more.
     always : (n_always,)
@@ -204,16 +241,29 @@ def _rank(
     terms : (m, 5)
         The offset and the reach of each query, below which divergence and below which difference to the next it must be
         computed again, and by how much it may be off for that.
+    near_enough : (m,) or (0,)
+        The margins of products in single precision, where those that were kept are in half precision.
     found : (m, width)
         Where divergences go, infinite where there are no more.
     doubtful : (m,)
         Whether one of those that may belong to the answer must be computed again.
     """
+    k = limits[0]
     for q in range(len(counts)):
         offset, reach, small, near, among = terms[q]
         count = counts[q]
         if count >= k:
-            bounds[q], count = _raised(bounds[q], k, margins[q], values[q], rows[q], count)
+            bounds[q], count = raised(bounds[q], limits, margins[q], lost[q], values[q], rows[q], count)
+        if len(near_enough):  # most candidates leave here, for a third of what ranking them takes
+            query = vectors[q].astype(np.float32)
+            for c in range(count):
+                row, total = UNSIGNED(rows[q, c]), np.float32(0.0)
+                for f in range(UNSIGNED(vectors.shape[1])):
+                    total += coarse[row, f] * query[f]
+                values[q, c] = total
+            if count >= k:
+                least = below(reached_by(k, values[q], count), near_enough[q], np.float32(0.0))
+                count = compact(least, values[q], rows[q], count)
         if len(names):
             for c in range(count):
                 rows[q, c] = names[rows[q, c]]
@@ -245,10 +295,13 @@ def _rank(
             doubtful[q] |= unclear and (value <= found[q, k - 1] + among or (len(skipped) and skipped[rows[q, c]]))
 
 
-_reached_by = compiled(_reached_by)
-_compact = compiled(_compact)
-_raised = compiled(_raised)
+reached_by = compiled(_reached_by)
+compact = compiled(_compact)
+exact = compiled(_exact)
+below = compiled(_below)
+raised = compiled(_raised)
 keep = compiled(_keep)
 keep_of_lists = compiled(_keep_of_lists)
 keep_alone = compiled(_keep_alone)
+take = compiled(_take)
 rank = compiled(_rank)

@@ -1,4 +1,4 @@
-"""Exact search: candidates by inner products in single precision, ranked in double precision."""
+"""Exact search: candidates by inner products in single or half precision, ranked in double precision."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from bregnet._core.state import Tensors
 from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.items import Found, Gallery
 from bregnet.retrieval.lift import Queries
-from bregnet.retrieval.scan import found_in_threads, room_for, scan
+from bregnet.retrieval.scan import found_in_threads, half_is_fast, room_for, scan
 from bregnet.retrieval.vectors import Vectors
 
 GROUP = 64  # items of which the best is looked for first
+# The width of vectors from which many queries go by half precision. With 64, 128 and 768 features it takes XX, 0.7 and
+# 0.4 of the time of single precision.
+HALF_WIDTH = 96
 
 
 class FlatEngine(Engine):
-    """All inner products of a batch of queries, in single precision; the best are ranked in double precision.
+    """All inner products of a batch of queries, in single or half precision; the best are ranked in double precision.
 
-    The rounding of single precision is bounded. Where items beyond the candidates might belong to the answer, as with
+    The rounding of both is bounded. Where items beyond the candidates might belong to the answer, as with
     many ties, all of these are ranked, so the answer is always exact.
     """
 
@@ -32,6 +35,7 @@ class FlatEngine(Engine):
 
     def __init__(self, vectors: Vectors) -> None:
         self.vectors, self.gallery = vectors, vectors.gallery
+        self._n_half = self._n_missed = 0  # queries in half precision, and those that had to be asked again
 
     @classmethod
     def build(cls, gallery: Gallery, settings: Settings) -> FlatEngine:
@@ -74,7 +78,8 @@ class FlatEngine(Engine):
             return self.vectors.ranked(self.vectors.lift.queries(points), everything, k)
         if points.device.type != "cpu":
             return self._grouped(self.vectors.lift.queries(points), k)
-        return found_in_threads(lambda some: self._scanned(self.vectors.lift.queries(some), k), points, k)
+        n_threads = torch.get_num_threads()
+        return found_in_threads(lambda some: self._scanned(some, k, n_threads), points, k)
 
     def within(self, points: Tensor, radii: Tensor, settings: Settings) -> list[Found]:
         """Items at most as far as the radius of each query, (m,)."""
@@ -84,14 +89,29 @@ class FlatEngine(Engine):
             found += self.vectors.within(queries[part], radii[part], scores.rows_above)
         return found
 
-    def _scanned(self, queries: Queries, k: int) -> Found:
+    def _scanned(self, points: Tensor, k: int, n_threads: int) -> Found:
         """The k nearest items (m, k), by all products."""
-        candidates = scan(self.vectors, queries, k)
+        queries, half = self.vectors.lift.queries(points), self.vectors.half if self._half_pays(len(points)) else None
+        candidates = scan(self.vectors, queries, k, scanned=half, n_threads=n_threads)
         found = candidates.nearest()
         missed = candidates.missed(found)
+        if half is not None:
+            self._n_half, self._n_missed = self._n_half + len(queries), self._n_missed + len(missed)
+        if half is not None and len(missed):
+            again = scan(self.vectors, queries[missed], k, n_threads=n_threads)
+            found.divergences[missed], found.rows[missed] = again.nearest()
+            missed = missed[again.missed(Found(found.divergences[missed], found.rows[missed]))]
         if len(missed):
             found.divergences[missed], found.rows[missed] = self._grouped(queries[missed], k)
         return found
+
+    def _half_pays(self, n_queries: int) -> bool:
+        """Whether products in half precision are faster, and have left few enough items so far.
+
+        A single query takes as long as reading the items. Many take as long as their products.
+        """
+        faster = n_queries == 1 or (self.vectors.width > HALF_WIDTH and half_is_fast())
+        return faster and 4 * self._n_missed <= self._n_half + 16
 
     def _grouped(self, queries: Queries, k: int) -> Found:
         """The k nearest items (m, k), by the best products of groups of items."""

@@ -35,8 +35,8 @@ class BregmanIndex:
     """A collection of points to search by a Bregman divergence.
 
     The nearest items of a query are those of the least divergence. Items whose divergences are equal up to rounding are
-    ordered by squared Euclidean distance, then by id. Inner products in single precision find candidates, whose
-    divergences are then computed in double precision.
+    ordered by squared Euclidean distance, then by id. Inner products in single or half precision find candidates,
+    whose divergences are then computed in double precision.
 
     Several threads may search at once, also while another adds or removes items: each sees all items as they were at
     one moment. Processes that are forked from one that has searched compute on one thread each.
@@ -148,8 +148,9 @@ class BregmanIndex:
     def bytes_per_item(self) -> float:
         """Memory of an item, in bytes: `nbytes` over the number of items, 0 without any.
 
-        For d features an item takes 8 d (4 d in single precision) and 8 for its id. Inner products add 8 (d + 1), kind
-        "ivf" that and 4 (d + 1) + 16, and lists of pieces as much as the features, and 16.
+        For d features an item takes 8 d (4 d in single precision) and 8 for its id. Inner products add 8 (d + 1), and
+        2 d + 14 from the first search on that reads them in half precision; kind "ivf" adds 8 (d + 1) and
+        4 (d + 1) + 16, and lists of pieces as much as the features, and 16.
 
         Examples
         --------

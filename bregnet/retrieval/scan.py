@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bregnet._core.chunks import batches
-from bregnet._core.parallel import in_threads, single_threaded_blas
+from bregnet._core.parallel import in_threads, shared, single_threaded_blas
 from bregnet.retrieval.items import Found
 from bregnet.retrieval.lift import Queries
-from bregnet.retrieval.vectors import SMALL, Vectors
+from bregnet.retrieval.vectors import SMALL, Scanned, Vectors
 
 # Queries and items whose products are made at once: 4 MB of single precision, still in the cache when it is compared.
 # Fewer queries have more items at once. Searches on two threads with 512, 1024, 2048 and 4096 items: 24,400, 24,300,
 # 25,100 and 19,800 queries/s with 16 features, 8,890, 9,080, 9,060 and 8,330 with 64 (200,000 items), 3,317, 3,354,
 # 3,327 and 3,290 with 768 (50,000 items).
 TILE = 1024, 1024
+FEW = 128  # queries up to which there may be none for other threads, so that these share the items
+SHARED_WORK = 500_000  # numbers of items for each thread, from which that pays
 
 
 @dataclass(frozen=True)
@@ -54,25 +60,42 @@ class Candidates:
     k : int
     names : Tensor of shape (n_items,), default=None
         The rows of the items in the gallery, where products are given in another order.
+    scanned : Scanned, default=None
+        The vectors that products are made with; those in single precision by default.
+    parts : int, default=1
+        How many candidates there is room for: those of so many scans.
 
     Attributes
     ----------
     divergences, rows : Tensor of shape (m, room)
         From inner products in double precision, nearest first; infinite, and -1, where there are no more.
+    asked : Tensor of shape (m, width)
+        The vectors of the queries, as they are multiplied.
     bounds : Tensor of shape (m,)
         All others of the items have inner products below these; infinite where too many are nearly equal.
     doubtful : Tensor of shape (m,), bool
         Whether some divergences must be computed again, for they are close to each other or small.
     """
 
-    def __init__(self, vectors: Vectors, queries: Queries, k: int, names: Tensor | None = None) -> None:
-        room = room_for(k)
-        m, width = len(queries), room + len(vectors.long)
-        self._vectors, self._queries, self._limits, self._names = vectors, queries, (k, room), names
+    def __init__(
+        self,
+        vectors: Vectors,
+        queries: Queries,
+        k: int,
+        names: Tensor | None = None,
+        scanned: Scanned | None = None,
+        parts: int = 1,
+    ) -> None:
+        self._scanned = scanned or vectors.single
+        room = room_for(k, len(vectors.coarse) if self._scanned.is_half else 0)
+        m, width = len(queries), parts * room + len(vectors.long)
+        self._vectors, self._queries, self._names, self._k = vectors, queries, names, k
+        self._limits = k, room, np.float32(self._scanned.relative), self._scanned.above.numpy()
         self.rows, self.divergences = torch.empty(m, width, dtype=torch.int64), torch.empty(m, width).double()
         self.bounds, self.doubtful = torch.full((m,), -torch.inf), torch.empty(m, dtype=torch.bool)
         counts, values = torch.zeros(m, dtype=torch.int64), torch.empty(m, width)
-        kept = vectors.margins(queries), self.bounds, counts, values, self.rows
+        self.asked, lost = self._scanned.asked(queries)
+        kept = vectors.margins(queries, self._scanned), lost, self.bounds, counts, values, self.rows
         self._kept = [each.numpy() for each in kept]
         self._skipped = torch.zeros(len(vectors.coarse) if len(vectors.long) else 0, dtype=torch.bool)
         self._skipped[vectors.long] = True
@@ -83,21 +106,29 @@ class Candidates:
         """Take products (c, n) of some queries (c,) and the items from `first` on."""
         from bregnet.retrieval.compiled_scan import keep  # numba is slow to import
 
-        keep(products, numbers, first, self._left_out, *self._limits, *self._kept)
+        keep(products, numbers, first, self._left_out, self._limits, *self._kept)
 
     def keep_of_lists(self, lists: Lists, probes: Tensor, tile: tuple[int, int]) -> None:
         """Make and take products with the items of the lists that each query probes, (m, n_probes)."""
         from bregnet.retrieval.compiled_scan import keep_of_lists
 
-        given = (each.numpy() for each in (self._queries.vectors.float(), probes, lists.vectors, lists.starts))
-        keep_of_lists(*given, tile, self._left_out, *self._limits, *self._kept)
+        given = (each.numpy() for each in (self.asked, probes, lists.vectors, lists.starts))
+        keep_of_lists(*given, tile, self._left_out, self._limits, *self._kept)
 
-    def keep_alone(self) -> None:
-        """Make and take the products of a single query with all items."""
+    def keep_alone(self, first: int, stop: int) -> None:
+        """Make and take the products of a single query with some items, in half precision."""
         from bregnet.retrieval.compiled_scan import keep_alone
 
-        query, items = self._queries.vectors[0].float().numpy(), self._vectors.coarse.numpy()
-        keep_alone(query, items, self._left_out, *self._limits, *self._kept)
+        query = self.asked[0].float().numpy()
+        items = self._scanned.vectors.view(torch.uint16).numpy()
+        keep_alone(query, items, first, stop, self._left_out, self._limits, *self._kept)
+
+    def take(self, others: Candidates) -> None:
+        """Add the candidates of the same queries among other items."""
+        from bregnet.retrieval.compiled_scan import take
+
+        take(*self._kept[3:], *others._kept[3:])
+        torch.maximum(self.bounds, others.bounds, out=self.bounds)
 
     def ranked(self) -> Candidates:
         """Themselves, in the order of divergences in double precision."""
@@ -108,13 +139,14 @@ class Candidates:
         sizes = SMALL * queries.scale, vectors.near(queries), vectors.slack(queries)
         terms = torch.stack([queries.offsets, queries.reach, *sizes], 1)
         shared = self._skipped, vectors.long, names, vectors.coarse, vectors.fine
-        outcome = queries.vectors, terms, self.divergences, self.doubtful
-        rank(self._limits[0], *self._kept, *(each.numpy() for each in (*shared, *outcome)))
+        near_enough = vectors.margins(queries, vectors.single)[: len(queries) * self._scanned.is_half]
+        outcome = queries.vectors, terms, near_enough, self.divergences, self.doubtful
+        rank(self._limits, *self._kept, *(each.numpy() for each in (*shared, *outcome)))
         return self
 
     def nearest(self) -> Found:
         """The k nearest (m, k), in order; of doubtful ones divergences are computed again, pair by pair."""
-        k, again = self._limits[0], self.doubtful.nonzero()[:, 0]
+        k, again = self._k, self.doubtful.nonzero()[:, 0]
         found = Found(self.divergences[:, :k].clone(), self.rows[:, :k].clone())
         if len(again):
             rows = self.rows[again]
@@ -125,7 +157,7 @@ class Candidates:
 
     def missed(self, found: Found) -> Tensor:
         """Numbers of the queries for which other items might belong to what was found."""
-        least = self._vectors.least_score(self._queries, found.divergences[:, -1])
+        least = self._vectors.least_score(self._queries, found.divergences[:, -1], self._scanned)
         return (self.bounds.double() >= least).nonzero()[:, 0]
 
 
@@ -138,30 +170,75 @@ def found_in_threads(search: Callable[[Tensor], Found], points: Tensor, k: int) 
         with torch.no_grad(), np.errstate(all="ignore"):  # a thread has a state of its own
             divergences[part], rows[part] = search(points[part])
 
-    with single_threaded_blas:
+    with single_threaded_blas if len(points) > 1 else nullcontext():  # which takes as long as a small search
         in_threads(answer, len(points))
     return found
 
 
-def room_for(k: int) -> int:
-    """How many candidates a query has room for: all but the best are dropped some times, of however many there are."""
-    return 2 * k + 64
+def room_for(k: int, n_items: int = 0) -> int:
+    """How many candidates a query has room for: all but the best are dropped some times, of however many there are.
+
+    Where products are in half precision, of so many items, more may be among the nearest; but to rank more than these
+    takes longer than what is gained.
+    """
+    return 2 * k + 64 + (2 * k + n_items // 64 if n_items else 0)
 
 
-def scan(vectors: Vectors, queries: Queries, k: int, tile: tuple[int, int] = TILE) -> Candidates:
-    """Candidates among all items, by a tile of queries and items after the other."""
-    found, asked = Candidates(vectors, queries, k), queries.vectors.float()
-    if len(asked) == 1:
-        found.keep_alone()
-        return found.ranked()
-    coarse, products = vectors.coarse.numpy(), np.empty(tile[0] * tile[1], np.float32)  # fresh memory is slow
-    at_once = len(products) // min(tile[0], len(asked))
+def _of_items(
+    vectors: Vectors, queries: Queries, k: int, tile: tuple[int, int], scanned: Scanned, items: slice, parts: int
+) -> Candidates:
+    """Candidates among some items, by a tile of queries and items after the other; room for those of more parts."""
+    found, first, stop = Candidates(vectors, queries, k, scanned=scanned, parts=parts), items.start, items.stop
+    if scanned.is_half and len(queries) == 1:
+        found.keep_alone(first, stop)
+        return found
+    asked, there = found.asked, scanned.vectors[:stop]
+    single = torch.empty(tile[0] * tile[1])  # fresh memory is slow
+    half = torch.empty_like(single, dtype=torch.bfloat16)
+    at_once = len(single) // min(tile[0], len(asked))
     for some in batches(len(asked), tile[0]):
-        mine, numbers = asked[some].numpy(), np.arange(some.start, some.stop)
-        for items in batches(len(coarse), at_once):
-            out = products[: len(mine) * (items.stop - items.start)].reshape(len(mine), -1)
-            found.keep(np.matmul(mine, coarse[items].T, out=out), numbers, items.start)
+        mine, numbers = asked[some], np.arange(some.start, some.stop)
+        for start in range(first, stop, at_once):
+            part = there[start : min(start + at_once, stop)]
+            shape = len(mine), len(part)
+            products = single[: math.prod(shape)].view(shape)
+            if scanned.is_half:
+                products.copy_(torch.mm(mine, part.T, out=half[: products.numel()].view(shape)))
+            else:  # numpy's products take two thirds of the time of torch's
+                np.matmul(mine.numpy(), part.numpy().T, out=products.numpy())
+            found.keep(products.numpy(), numbers, start)
+    return found
+
+
+def scan(
+    vectors: Vectors,
+    queries: Queries,
+    k: int,
+    tile: tuple[int, int] = TILE,
+    *,
+    scanned: Scanned | None = None,
+    n_threads: int = 1,
+) -> Candidates:
+    """Candidates among all items; where queries are too few for other threads of a search, these share the items."""
+    n_items, scanned = len(vectors.coarse), scanned or vectors.single
+    n_parts = 1 if len(queries) >= FEW else max(1, min(n_threads, n_items * vectors.width // SHARED_WORK))
+    parts = list(batches(n_items, -(-n_items // n_parts)))
+
+    def some(part: slice) -> Candidates:
+        with torch.no_grad():
+            return _of_items(vectors, queries, k, tile, scanned, part, len(parts))
+
+    found, *others = shared(some, parts, n_threads)
+    for each in others:
+        found.take(each)
     return found.ranked()
+
+
+@lru_cache(maxsize=1)
+def half_is_fast() -> bool:
+    """Whether this processor multiplies numbers of half precision (bfloat16) itself, and torch has it do so."""
+    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # not in all versions
+    return torch.backends.mkldnn.is_available() and any(known.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def scan_lists(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -15,6 +17,46 @@ from bregnet.retrieval.lift import Lift, Queries
 LONGEST = 1e6  # vectors have lengths of about 1; beyond, they are scaled again, or single precision may overflow
 SMALL = 1e-4  # divergences below this share of the scale have lost digits as inner products, and are computed again
 NEAR = 1e-12  # divergences that differ by less than this share of the scale, or by rounding, are computed again
+
+
+HALF = 1.005 * 2.0**-8  # of a number, what it may be off as one of half precision (bfloat16), and more than that
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """Vectors as a scan reads them, whose products with queries are no less than the exact ones, but for rounding.
+
+    Attributes
+    ----------
+    vectors : Tensor of shape (n_items, width) or (n_items, width + 2)
+        In single precision; or in half precision with two more columns, of what rounding may take from a product: the
+        distance of a vector from the exact one, and its length, to be multiplied by the distance of the query's.
+    above : Tensor of shape (n_items, 2) or (0, 2)
+        Twice these columns: by how much products may be above the exact ones; by nothing where it is empty.
+    rounding : float
+        Of sums in single precision.
+    relative : float
+        Of the sums themselves, where they are rounded to half precision.
+    """
+
+    vectors: Tensor
+    above: Tensor
+    rounding: float
+    relative: float = 0.0
+
+    @property
+    def is_half(self) -> bool:
+        """Whether the vectors are in half precision."""
+        return self.vectors.dtype == torch.bfloat16
+
+    def asked(self, queries: Queries) -> tuple[Tensor, Tensor]:
+        """Vectors of queries in the same precision, and how far they are from the exact ones, (m,)."""
+        exact = queries.vectors
+        near = exact.to(self.vectors.dtype)
+        if not self.is_half:
+            return near, torch.zeros(len(near))
+        lost = ((1 + HALF) * (exact - near).norm(dim=1)).to(near.dtype)
+        return torch.column_stack([near, torch.ones_like(lost), lost]), lost.float()
 
 
 class Vectors:
@@ -40,7 +82,7 @@ class Vectors:
         self.gallery, self.lift, self.coarse, self.fine = gallery, lift, coarse, fine
         self._rows = GrowingRows(coarse, fine) if rows is None else rows  # with room for more
         self.long, self._longest = outliers(coarse.norm(dim=1))
-        self._rounding = 1.01 * (self.width + 3) * 2.0**-24 * self._longest  # of products in single precision
+        self.single = Scanned(coarse, coarse[:0, :2], 1.01 * (self.width + 3) * 2.0**-24 * self._longest)
         self._fine_rounding = lift.rounding(self._longest)  # of those in double precision
 
     @classmethod
@@ -92,10 +134,26 @@ class Vectors:
         """Dimension of a vector."""
         return self.coarse.shape[1]
 
+    @cached_property
+    def half(self) -> Scanned:
+        """The vectors in half precision, made when they are first asked for.
+
+        With b for rounded vectors, <x, q> <= <xb, qb> + |x - xb| |q| + |xb| |q - qb|, where |q| = 1.
+        """
+        shape = len(self.coarse), self.width + 2
+        rounded = torch.empty(shape, dtype=torch.bfloat16, device=self.coarse.device)
+        for part in blocks(*shape):
+            near = rounded[part, :-2].copy_(self.coarse[part]).float()
+            lost = torch.stack([(self.coarse[part] - near).norm(dim=1), near.norm(dim=1)], 1)
+            rounded[part, -2:] = (1 + HALF) * lost
+        # processors may sum up two products at once and round both sums
+        return Scanned(rounded, 2 * rounded[:, -2:].float(), 2.1 * self.single.rounding, HALF)
+
     @property
     def nbytes(self) -> int:
         """Memory of the vectors."""
-        return self.coarse.nbytes + self.fine.nbytes
+        half = self.half.vectors.nbytes + self.half.above.nbytes if "half" in vars(self) else 0
+        return self.coarse.nbytes + self.fine.nbytes + half
 
     def n_candidates(self, k: int) -> int:
         """How many candidates to rank for k."""
@@ -105,13 +163,18 @@ class Vectors:
         """How many queries to rank candidates for at once."""
         return min(4096, rows_at_once(self.n_candidates(k) * self.width))
 
-    def least_score(self, queries: Queries, divergences: Tensor) -> Tensor:
-        """The least inner product, in single precision, of items at most at these divergences, (m,)."""
-        return (queries.offsets - divergences - NEAR * queries.scale) / queries.reach - self._rounding
+    def least_score(self, queries: Queries, divergences: Tensor, scanned: Scanned | None = None) -> Tensor:
+        """The least inner product, in single precision or as it is scanned, of items at these divergences, (m,)."""
+        scanned = scanned or self.single
+        least = (queries.offsets - divergences - NEAR * queries.scale) / queries.reach - scanned.rounding
+        return least * (1 - scanned.relative * least.sign())  # also where it is infinite
 
-    def margins(self, queries: Queries) -> Tensor:
-        """By how much an item's inner product may be below the k-th largest if it is one of the k nearest, (m,)."""
-        return 4 * NEAR * queries.scale / queries.reach + 2.1 * self._rounding
+    def margins(self, queries: Queries, scanned: Scanned) -> Tensor:
+        """By how much an item's inner product may be below the k-th largest if it is one of the k nearest, (m,).
+
+        In addition to what single products may be above the exact ones.
+        """
+        return 4 * NEAR * queries.scale / queries.reach + 2.1 * scanned.rounding
 
     def ranked(self, queries: Queries, rows: Tensor, k: int) -> Found:
         """The k nearest of the items in `rows` (m, c), in order; -1 among the rows stands for no item."""

@@ -56,6 +56,59 @@ def test_nothing_that_belongs_to_the_answer_is_lost(seed, n, n_features, k, name
     assert_nearest(D, side, X, np.arange(n), Q.numpy(), engine.search(Q, k, Settings()), k)
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 100_000),
+    n=st.integers(60, 3000),
+    n_features=st.sampled_from([1, 2, 8, 33, 130]),
+    k=st.one_of(st.integers(1, 12), st.sampled_from([20, 45])),
+    name=st.sampled_from(sorted(divergences(1))),
+    side=st.sampled_from(["right", "left"]),
+    kind=KINDS,
+    n_queries=st.sampled_from([1, 1, 2, 5, 70]),
+    tile=st.sampled_from([(3, 64), (256, 1024)]),
+    n_threads=st.sampled_from([1, 2, 3]),
+)
+def test_half_precision_finds_what_single_precision_does_or_says_that_it_may_have_missed_it(
+    seed, n, n_features, k, name, side, kind, n_queries, tile, n_threads
+):
+    engine, Q = setting(seed, n, n_features, n_queries, name, side, kind)
+    vectors, queries = engine.vectors, engine.vectors.lift.queries(Q)
+    found, missed = [], np.zeros(n_queries, dtype=bool)
+    for scanned, threads in ((vectors.single, 1), (vectors.half, n_threads)):
+        candidates = scan(vectors, queries, k, tile, scanned=scanned, n_threads=threads)
+        found.append(candidates.nearest())
+        missed[candidates.missed(found[-1])] = True
+    single, half = found
+    assert torch.equal(half.rows[~missed], single.rows[~missed])
+    torch.testing.assert_close(half.divergences[~missed], single.divergences[~missed], rtol=1e-12, atol=0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 100_000),
+    n_features=st.sampled_from([1, 8, 33, 130]),
+    name=st.sampled_from(sorted(divergences(1))),
+    side=st.sampled_from(["right", "left"]),
+    kind=KINDS,
+)
+def test_products_in_half_precision_are_above_the_exact_ones_by_no_more_than_they_say(
+    seed, n_features, name, side, kind
+):
+    engine, Q = setting(seed, 300, n_features, 20, name, side, kind)
+    vectors, half = engine.vectors, engine.vectors.half
+    queries = vectors.lift.queries(Q)
+    near = torch.ones(300, dtype=torch.bool)
+    near[vectors.long] = False  # these are always ranked
+    exact = (queries.vectors @ (vectors.coarse.double() + vectors.fine).T)[:, near]
+    asked, lost = half.asked(queries)
+    products = (asked @ half.vectors.T).double()[:, near]
+    rounding = half.relative * products.abs() + half.rounding
+    assert (products + rounding >= exact).all()
+    above = half.above[near, 0] + lost[:, None] * half.above[near, 1]
+    assert (products - rounding - above.double() <= exact).all()
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 100_000),
@@ -106,6 +159,19 @@ def test_queries_that_tie_with_too_many_are_left_to_the_other_route():
     X[0] = 2.0
     vectors = FlatEngine.build(Gallery(divergences(3)["euclid"], "right", X, torch.arange(500)), Settings()).vectors
     assert torch.isinf(scan(vectors, vectors.lift.queries(X[:2]), 5).bounds).all()
+
+
+def test_half_precision_is_given_up_where_it_leaves_too_many_items():
+    """The items of a sphere, from its center: the answer is right, and further queries begin in single precision."""
+    X = points(0, 3000, 4)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    D, Q = divergences(4)["euclid"], 1e-4 * points(1, 12, 4)
+    engine = FlatEngine.build(Gallery(D, "right", torch.as_tensor(X), torch.arange(3000)), Settings())
+    assert engine._half_pays(1)
+    for row in range(12):
+        found = engine.search(torch.as_tensor(Q[row : row + 1]), 5, Settings())
+        assert_nearest(D, "right", X, np.arange(3000), Q[row : row + 1], found, 5)
+    assert not engine._half_pays(1)
 
 
 def test_threads_of_the_pool_leave_the_number_of_threads_as_it_was():
