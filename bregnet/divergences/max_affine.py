@@ -207,8 +207,10 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
         shares = log_shares.exp()
         z = (x - y) @ self._slopes.T / self.temperature
         z = z - (shares * z).sum(1, keepdim=True)
-        grown = log_shares + z
         most = 30.0  # beyond, exponentials are taken in logarithms
+        if not (z.abs() > most).any():
+            return self.temperature * torch.log1p((shares * exp_excess(z)).sum(1).clamp_min(0))
+        grown = log_shares + z
         small = shares * exp_excess(z.clamp(-most, most))
         large = grown.clamp_max(most).exp() - shares * (1 + z)
         excess = torch.where(z.abs() <= most, small, large).sum(1).clamp_min(0)
