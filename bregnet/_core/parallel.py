@@ -55,6 +55,7 @@ def here_and_in_threads(answer: Callable[[slice], None], n_queries: int, least: 
 
 
 def _shares(n_queries: int, n_threads: int, least: int) -> Iterator[slice]:
+    """Equal parts of at least so many queries, at most one for each thread."""
     return batches(n_queries, -(-n_queries // max(1, min(n_threads, n_queries // least))))
 
 
