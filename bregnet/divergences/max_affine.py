@@ -163,7 +163,8 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
         return out + self._paraboloid._values(x) if self._paraboloid else out
 
     def _gradients(self, x: Tensor) -> Tensor:
-        return self._planes(x)[0]
+        slopes = self._log_shares(x).exp() @ self._slopes if self.temperature else self._slopes[self._active(x)]
+        return slopes + self._paraboloid._gradients(x) if self._paraboloid else slopes
 
     def _planes(self, y: Tensor) -> tuple[Tensor, Tensor]:
         if self.temperature:
