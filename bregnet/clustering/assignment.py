@@ -9,8 +9,12 @@ import torch
 from torch import Tensor
 
 from bregnet._core.chunks import CACHE, rows_at_once
-from bregnet._core.parallel import in_threads
+from bregnet._core.parallel import here_and_in_threads
 from bregnet.clustering.centered_points import CenteredPoints, inverse_power_of_two
+
+# Work of a thread at least, some 0.1 ms. Two threads took 1.3 times as long as one with 0.4 of it each, as long with
+# 0.7, and 0.8 times with 1.5.
+SHARE = 1 << 23
 
 
 class Assignment:
@@ -51,15 +55,14 @@ class Assignment:
         """Assign the points to other centers."""
         points = self.points
         slopes, below = points.tangents(centers)
-        repeated = _may_repeat(slopes)
-        doubtful = points.generator._stable and self._may_be_lost(slopes)
-        before = self.labels.clone() if repeated or doubtful else None
-        self._find_highest(slopes, below)
-        if before is not None:
-            if repeated:
-                self._separate(centers, slopes)
-            if doubtful:
-                self._recover(centers, slopes, below)
+        steepness = torch.linalg.vector_norm(slopes, dim=1, dtype=torch.float64).max().item()
+        repeated, suspects = _may_repeat(slopes), self._suspects(steepness)
+        before = self.labels.clone() if repeated or len(suspects) else self.labels
+        self._find_highest(slopes, below, steepness)
+        if repeated:
+            self._separate(centers, slopes)
+        recovered = len(suspects) > 0 and self._recover(suspects, centers, slopes, below)
+        if repeated or recovered:
             self.n_changed = int((self.labels != before).sum())
             self.counts, self._sums = points.counts(self.labels, len(centers)), points.sums(self.labels, len(centers))
             self.objective = points.weighted(self.gaps).sum().item()
@@ -71,10 +74,10 @@ class Assignment:
             return self.points.means(fill_empty(self.points, self.labels, self.gaps, len(centers)), centers)
         return self.points.generator._interior((self._sums / self.counts[:, None]).to(centers.dtype))
 
-    def _find_highest(self, slopes: Tensor, below: Tensor) -> None:
-        """Set all attributes by the highest tangent plane at each point."""
+    def _find_highest(self, slopes: Tensor, below: Tensor, steepness: float) -> None:
+        """Set all attributes by the highest tangent plane at each point; the longest slope has length `steepness`."""
         if slopes.device.type == "cpu":
-            self._find_compiled(slopes, below)
+            self._find_compiled(slopes, below, steepness)
         else:
             self._find_by_torch(slopes, below)
 
@@ -88,55 +91,49 @@ class Assignment:
         self.counts, self._sums = points.counts(self.labels, n_centers), points.sums(self.labels, n_centers)
         self.objective = points.weighted(self.gaps).sum().item()
 
-    def _find_compiled(self, slopes: Tensor, below: Tensor) -> None:
+    def _find_compiled(self, slopes: Tensor, below: Tensor, steepness: float) -> None:
         from bregnet.clustering.compiled_assignment import assign_all  # numba is slow to import
 
-        points, (n_centers, n_features) = self.points, slopes.shape
-        tiles, of_points, scale = points.tiles
-        planes = points.origin.double().numpy(), slopes.double().numpy(), below.double().numpy()
-        steepness = float(np.sqrt(np.einsum("kd,kd->k", planes[1], planes[1]).max()))
-        unit = inverse_power_of_two(steepness)
-        rough = np.zeros((n_centers + n_centers % 2, tiles.shape[1]), dtype=np.float32)
-        with np.errstate(over="ignore"):
-            rough[:n_centers, :n_features] = planes[1] * unit
-            rough_below = (planes[2] * unit * scale).astype(np.float32)
-        # Twice what rounding of the factors, the sum and the depth may add up to; the last term is for underflow.
-        terms = (n_features + 4) * steepness * unit, 2 * float(rough_below.max()) + 2.0**-80
-        given = tiles, rough, rough_below, 2.0**-23 * np.array(terms), planes, of_points
-        out = self.labels.numpy(), self.gaps.numpy()
-        found: list[tuple[np.ndarray, np.ndarray, float, int]] = []
+        tiles, of_points, origin, scale = self.points.tiles
+        planes = origin, slopes.double().numpy(), below.double().numpy()
+        scales = scale, inverse_power_of_two(steepness)
+        given = tiles, scales, steepness, planes, of_points, self.labels.numpy(), self.gaps.numpy()
+        found: dict[int, tuple[np.ndarray, np.ndarray, float, int]] = {}
 
         def answer(part: slice) -> None:
-            sums, counts = np.zeros((n_centers, n_features)), np.zeros(n_centers)
-            found.append((sums, counts, *assign_all(part.start, part.stop, *given, *out, sums, counts)))
+            found[part.start] = assign_all(part.start, part.stop, *given)
 
-        in_threads(answer, len(tiles), least=4)
-        sums, counts, totals, changed = zip(*found, strict=True)
+        n_centers, n_features = slopes.shape
+        of_tile = tiles.shape[2] * (n_features + 12) * (n_centers + 12)  # 12 for what takes as long with few of them
+        here_and_in_threads(answer, len(tiles), least=-(-SHARE // of_tile))
+        sums, counts, totals, changed = zip(*(found[start] for start in sorted(found)), strict=True)
         self._sums, self.counts = torch.from_numpy(sum(sums)), torch.from_numpy(sum(counts))
         self.objective, self.n_changed = sum(totals), sum(changed)
 
-    def _may_be_lost(self, slopes: Tensor) -> bool:
-        """Whether some product slope . (x - o) is so large that rounding may decide."""
-        eps = torch.finfo(self.points.x.dtype).eps
-        steepness = torch.linalg.vector_norm(slopes, dim=1, dtype=torch.float64).max().item()
-        return not eps * steepness <= math.sqrt(eps) * self.points.least_rise
+    def _suspects(self, steepness: float) -> Tensor:
+        """Numbers of points x where some product slope . (x - o) is so large that rounding may decide, (m,)."""
+        least = math.sqrt(torch.finfo(self.points.x.dtype).eps) * steepness
+        if not self.points.generator._stable or least <= self.points.least_rise:
+            return self.labels[:0]
+        return (self.points.rises < least).nonzero()[:, 0]
 
-    def _recover(self, centers: Tensor, slopes: Tensor, below: Tensor) -> None:
-        """Compute D(x, c) directly where that is so."""
-        points = self.points
+    def _recover(self, suspects: Tensor, centers: Tensor, slopes: Tensor, below: Tensor) -> bool:
+        """Compute D(x, c) directly where that is so; returns whether it was anywhere."""
+        points, recovered = self.points, False
         eps = torch.finfo(points.x.dtype).eps
         steepness = torch.linalg.vector_norm(slopes, dim=1, dtype=torch.float64)  # (k,)
-        least = math.sqrt(eps) * points.values.double()
-        suspects = (eps * points.reach * steepness.max() > least).nonzero()[:, 0]
         for rows in suspects.split(rows_at_once(max(centers.shape), budget=CACHE)):
             errors = eps * points.reach[rows, None] * steepness  # (rows, k)
+            least = math.sqrt(eps) * points.values[rows, None].double()
             rough = points.values[rows, None] - torch.addmm(-below, points.shifted[rows], slopes.T)
             may_win = rough - errors <= (rough + errors).amin(1, keepdim=True)
-            lost = rows[((errors > least[rows, None]) & may_win).any(1)]
+            lost = rows[((errors > least) & may_win).any(1)]
             if len(lost):
                 exact = torch.stack([points.from_one(points.x[lost], center) for center in centers], dim=1)
                 gaps, self.labels[lost] = exact.min(1)
                 self.gaps[lost] = gaps.double()
+                recovered = True
+        return recovered
 
     def _separate(self, centers: Tensor, slopes: Tensor) -> None:
         """Among centers that share a slope, assign points by squared Euclidean distance."""
@@ -156,7 +153,7 @@ class Assignment:
 def _may_repeat(rows: Tensor) -> bool:
     """False where no two rows are equal, by sums of their bits, which are exact."""
     bits = rows.contiguous().view(torch.int64 if rows.dtype == torch.float64 else torch.int32).sum(1)
-    return len(torch.unique(bits)) < len(rows)
+    return len(set(bits.tolist())) < len(rows)
 
 
 def fill_empty(points: CenteredPoints, labels: Tensor, gaps: Tensor, n_clusters: int) -> Tensor:

@@ -128,8 +128,8 @@ class CenteredPoints:
         return self.x - self.origin
 
     @cached_property
-    def tiles(self) -> tuple[np.ndarray, tuple[np.ndarray, ...], float]:
-        """What compiled passes need: tiles of the points relative to o in single precision, arrays, and a scale.
+    def tiles(self) -> tuple[np.ndarray, tuple[np.ndarray, ...], np.ndarray, float]:
+        """What compiled passes need: tiles of the points relative to o in single precision, arrays, o, and a scale.
 
         The arrays are the points, their scaled distances from o, D(x, o), and the weights, empty if they are 1. A
         tile, (features, TILE), has a column for each of its points, and rows of zeros up to a multiple of 4. The
@@ -139,17 +139,23 @@ class CenteredPoints:
 
         n_points, n_features = self.x.shape
         scale = inverse_power_of_two(self.reach.max().item())
-        tiles = np.zeros((-(-n_points // TILE), -(-n_features // 4) * 4, TILE), dtype=np.float32)
-        cut_into_tiles(self.x.numpy(), self.origin.double().numpy(), scale, tiles)
+        # Torch's memory begins at a cache line, from where vectors are read in one piece.
+        tiles = torch.zeros(-(-n_points // TILE), -(-n_features // 4) * 4, TILE, dtype=torch.float32).numpy()
+        origin = self.origin.double().numpy()
+        cut_into_tiles(self.x.numpy(), origin, scale, tiles)
         weights = self.x.new_empty(0) if self.weights is None else self.weights
         rows = self.x, (self.reach * scale).float(), self.values, weights
-        return tiles, tuple(each.numpy() for each in rows), scale
+        return tiles, tuple(each.numpy() for each in rows), origin, scale
+
+    @cached_property
+    def rises(self) -> Tensor:
+        """D(x, o) / |x - o|, infinite for points at o, (n,), in double precision."""
+        return torch.where(self.reach > 0, self.values.double() / self.reach, torch.inf)
 
     @cached_property
     def least_rise(self) -> float:
-        """The least D(x, o) / |x - o| of points that are not at o."""
-        rises = self.values.double() / self.reach
-        return torch.where(self.reach > 0, rises, torch.inf).min().item()
+        """The least of them."""
+        return self.rises.min().item()
 
     @property
     def steepness(self) -> float:

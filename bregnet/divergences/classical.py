@@ -311,8 +311,8 @@ def exp_excess(s: Tensor) -> Tensor:
     small = s.abs() < 0.1  # here ten terms of the series are exact in double precision
     t = torch.where(small, s, 0.0)
     series = torch.zeros_like(s)
-    for n in range(11, 1, -1):
-        series = torch.addcmul(s.new_tensor(1 / math.factorial(n)), series, t)
+    for coefficient in s.new_tensor([1 / math.factorial(n) for n in range(11, 1, -1)]):
+        series = torch.addcmul(coefficient, series, t)
     return torch.where(small, t * t * series, torch.expm1(s) - s)
 
 

@@ -163,7 +163,8 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
         return out + self._paraboloid._values(x) if self._paraboloid else out
 
     def _gradients(self, x: Tensor) -> Tensor:
-        return self._planes(x)[0]
+        slopes = self._log_shares(x).exp() @ self._slopes if self.temperature else self._slopes[self._active(x)]
+        return slopes + self._paraboloid._gradients(x) if self._paraboloid else slopes
 
     def _planes(self, y: Tensor) -> tuple[Tensor, Tensor]:
         if self.temperature:
@@ -207,8 +208,10 @@ class MaxAffine(Generator, saved_as="MaxAffine"):
         shares = log_shares.exp()
         z = (x - y) @ self._slopes.T / self.temperature
         z = z - (shares * z).sum(1, keepdim=True)
-        grown = log_shares + z
         most = 30.0  # beyond, exponentials are taken in logarithms
+        if not (z.abs() > most).any():
+            return self.temperature * torch.log1p((shares * exp_excess(z)).sum(1).clamp_min(0))
+        grown = log_shares + z
         small = shares * exp_excess(z.clamp(-most, most))
         large = grown.clamp_max(most).exp() - shares * (1 + z)
         excess = torch.where(z.abs() <= most, small, large).sum(1).clamp_min(0)

@@ -20,6 +20,7 @@ from bregnet import (
     divergence,
 )
 from bregnet._core.chunks import at_most
+from bregnet._core.parallel import here_and_in_threads
 from bregnet.clustering.assignment import Assignment, fill_empty
 from bregnet.clustering.centered_points import CenteredPoints
 from bregnet.clustering.centers import lloyd, nearest_centers, plus_plus
@@ -131,6 +132,46 @@ def test_compiled_assignments_are_those_of_double_precision(n_features, k, scale
     np.testing.assert_allclose(by_torch.gaps, found.gaps, rtol=1e-9)
     np.testing.assert_allclose(found.counts, points.counts(found.labels, k))
     np.testing.assert_allclose(found._sums, points.sums(found.labels, k), rtol=1e-12)
+
+
+def test_threads_share_the_points_and_add_up_in_their_order():
+    rng = np.random.default_rng(0)
+    X, C = (torch.as_tensor(rng.standard_normal((n, 33))) for n in (4000, 201))
+    points = CenteredPoints(SquaredEuclidean(), X, torch.as_tensor(rng.random(len(X))))
+    before, found = torch.get_num_threads(), []
+    try:
+        for n_threads in (1, 3, 3):
+            torch.set_num_threads(n_threads)
+            found.append(Assignment(points, C))
+    finally:
+        torch.set_num_threads(before)
+    alone, one, other = found
+    assert torch.equal(one._sums, other._sums)
+    assert one.objective == other.objective
+    assert torch.equal(alone.labels, one.labels)
+    assert torch.equal(alone.gaps, one.gaps)
+    assert alone.n_changed == one.n_changed
+    np.testing.assert_allclose(alone._sums, one._sums, rtol=1e-10)
+    np.testing.assert_allclose(alone.counts, one.counts, rtol=1e-14)
+    assert alone.objective == pytest.approx(one.objective, rel=1e-14)
+
+
+def test_an_error_of_one_thread_waits_for_the_others():
+    done = []
+
+    def answer(part):
+        if part.start == 0:
+            raise ValueError("the first share")
+        done.append(part)
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        with pytest.raises(ValueError, match="the first share"):
+            here_and_in_threads(answer, 10, least=1)
+    finally:
+        torch.set_num_threads(before)
+    assert sorted(part.start for part in done) == [4, 8]
 
 
 @pytest.mark.parametrize("k", [5, 40])
