@@ -35,40 +35,29 @@ def in_threads(answer: Callable[[slice], None], n_queries: int, least: int = 64)
     if n_threads == 1:
         answer(slice(0, n_queries))
         return
-    list(_pool(n_threads).map(answer, _shares(n_queries, n_threads, least)))  # one, too: torch's own threads may spin
+    list(_pool(n_threads).map(answer, shares(n_queries, n_threads, least)))  # one, too: torch's own threads may spin
 
 
-def here_and_in_threads(answer: Callable[[slice], None], n_queries: int, least: int) -> None:
-    """As :func:`in_threads`, where the calling thread answers the first share; for answers that do without torch.
-
-    To wake a thread takes some 40 us, which this one does not wait for.
-    """
-    n_threads = torch.get_num_threads()
-    first, *others = _shares(n_queries, n_threads, least)
-    futures = [_pool(n_threads).submit(answer, part) for part in others]
-    try:
-        answer(first)
-    finally:
-        wait(futures)
-    for future in futures:
-        future.result()
-
-
-def _shares(n_queries: int, n_threads: int, least: int) -> Iterator[slice]:
+def shares(n_queries: int, n_threads: int, least: int) -> Iterator[slice]:
     """Equal parts of at least so many queries, at most one for each thread."""
     return batches(n_queries, -(-n_queries // max(1, min(n_threads, n_queries // least))))
 
 
-def shared(function: Callable[[slice], Result], parts: Sequence[slice], n_threads: int) -> list[Result]:
-    """Results for all parts, from a thread of :func:`in_threads` and those of its fellows that are idle.
+def shared(function: Callable[[slice], Result], parts: Sequence[slice], n_threads: int | None = None) -> list[Result]:
+    """Results for all parts: the caller begins with the first, and does what no other thread has begun by then.
 
-    What nobody has begun when it gets there it does itself, so that threads never wait for each other's waiting.
+    So to wake a thread, which takes some 40 us, is not waited for, and the caller may be a thread of
+    :func:`in_threads`: these never wait for each other's waiting. Its torch must compute on one thread.
     """
+    pool_size = n_threads or torch.get_num_threads()
     first, *others = parts
-    futures = [_pool(n_threads).submit(function, part) for part in others]
-    results = [function(first)]
-    for part, future in zip(others, futures, strict=True):
-        results.append(function(part) if future.cancel() else future.result())
+    futures = [_pool(pool_size).submit(function, part) for part in others]
+    try:
+        results = [function(first)]
+        for part, future in zip(others, futures, strict=True):
+            results.append(function(part) if future.cancel() else future.result())
+    finally:
+        wait([future for future in futures if not future.cancel()])
     return results
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bregnet._core.chunks import CACHE, rows_at_once
-from bregnet._core.parallel import here_and_in_threads
+from bregnet._core.parallel import shared, shares
 from bregnet.clustering.centered_points import CenteredPoints, inverse_power_of_two
 
 # Work of a thread at least, some 0.1 ms. Two threads took 1.3 times as long as one with 0.4 of it each, as long with
@@ -98,15 +97,11 @@ class Assignment:
         planes = origin, slopes.double().numpy(), below.double().numpy()
         scales = scale, inverse_power_of_two(steepness)
         given = tiles, scales, steepness, planes, of_points, self.labels.numpy(), self.gaps.numpy()
-        found: dict[int, tuple[np.ndarray, np.ndarray, float, int]] = {}
-
-        def answer(part: slice) -> None:
-            found[part.start] = assign_all(part.start, part.stop, *given)
-
         n_centers, n_features = slopes.shape
         of_tile = tiles.shape[2] * (n_features + 12) * (n_centers + 12)  # 12 for what takes as long with few of them
-        here_and_in_threads(answer, len(tiles), least=-(-SHARE // of_tile))
-        sums, counts, totals, changed = zip(*(found[start] for start in sorted(found)), strict=True)
+        parts = list(shares(len(tiles), torch.get_num_threads(), least=-(-SHARE // of_tile)))
+        found = shared(lambda part: assign_all(part.start, part.stop, *given), parts)
+        sums, counts, totals, changed = zip(*found, strict=True)
         self._sums, self.counts = torch.from_numpy(sum(sums)), torch.from_numpy(sum(counts))
         self.objective, self.n_changed = sum(totals), sum(changed)
 

@@ -20,7 +20,6 @@ from bregnet import (
     divergence,
 )
 from bregnet._core.chunks import at_most
-from bregnet._core.parallel import here_and_in_threads
 from bregnet.clustering.assignment import Assignment, fill_empty
 from bregnet.clustering.centered_points import CenteredPoints
 from bregnet.clustering.centers import lloyd, nearest_centers, plus_plus
@@ -154,24 +153,6 @@ def test_threads_share_the_points_and_add_up_in_their_order():
     np.testing.assert_allclose(alone._sums, one._sums, rtol=1e-10)
     np.testing.assert_allclose(alone.counts, one.counts, rtol=1e-14)
     assert alone.objective == pytest.approx(one.objective, rel=1e-14)
-
-
-def test_an_error_of_one_thread_waits_for_the_others():
-    done = []
-
-    def answer(part):
-        if part.start == 0:
-            raise ValueError("the first share")
-        done.append(part)
-
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        with pytest.raises(ValueError, match="the first share"):
-            here_and_in_threads(answer, 10, least=1)
-    finally:
-        torch.set_num_threads(before)
-    assert sorted(part.start for part in done) == [4, 8]
 
 
 @pytest.mark.parametrize("k", [5, 40])
