@@ -7,7 +7,7 @@ import numpy as np
 from bregnet._core.compiling import compiled
 
 UNSIGNED = np.uint64  # with indices that cannot be negative, and without views, a pass takes 0.6 of the time
-STEP = 32  # products that are compared at once: a few vector instructions
+STEPS = UNSIGNED(64), UNSIGNED(16)  # products that are compared at once, and then those of such a part
 
 
 def _reached_by(k, values, n):  # pragma: no cover - compiled
@@ -16,16 +16,16 @@ def _reached_by(k, values, n):  # pragma: no cover - compiled
     To count takes some nanoseconds, while a heap of the k largest, kept up to date, waits for branches: of 200,000
     products the candidates for the 100 nearest are found in 0.6 of its time, those for the 1000 nearest in half of it.
     """
-    low, high = values[0], values[0]
+    (low, high), (zero, one) = (values[0], values[0]), (np.float32(0), np.float32(1))
     for i in range(n):
         low, high = min(low, values[i]), max(high, values[i])
     for _ in range(32):
         middle = low + np.float32(0.5) * (high - low)
         if not low < middle < high:
             break
-        count = 0
+        count = zero
         for i in range(n):
-            count += values[i] >= middle
+            count += one if values[i] >= middle else zero  # in single precision: more of them in a vector
         if count < k:
             high = middle
             continue
@@ -38,10 +38,10 @@ def _reached_by(k, values, n):  # pragma: no cover - compiled
 def _compact(bound, values, rows, count):  # pragma: no cover - compiled
     """Keep, of the first `count` candidates, those that reach the bound; return their number."""
     kept = 0
-    for i in range(count):
-        if values[i] >= bound:
-            values[kept], rows[kept] = values[i], rows[i]
-            kept += 1
+    for i in range(count):  # without branches
+        reaches = values[i] >= bound
+        values[kept], rows[kept] = values[i], rows[i]
+        kept += reaches
     return kept
 
 
@@ -64,6 +64,14 @@ def _raised(bound, limits, margin, lost, values, rows, count):  # pragma: no cov
         least[i] = exact(values[i], rows[i], limits, lost)
     bound = max(bound, below(reached_by(k, least, count), margin, relative))
     return bound, compact(bound, values, rows, count)
+
+
+def _any_reaches(bound, products, number, start, stop):  # pragma: no cover - compiled
+    """Whether one of the products of a row reaches the bound."""
+    some = False
+    for i in range(start, stop):
+        some |= products[number, i] >= bound
+    return some
 
 
 def _keep(
@@ -93,7 +101,7 @@ def _keep(
         The candidates, in the first `room` columns.
     """
     k, room, relative, _ = limits
-    n, step, places = UNSIGNED(products.shape[1]), UNSIGNED(STEP), np.empty(STEP, np.uint64)
+    n, (step, few), places = UNSIGNED(products.shape[1]), STEPS, np.empty(16, np.uint64)
     for number in range(UNSIGNED(len(numbers))):
         q = numbers[number]
         bound, count = bounds[q], counts[q]
@@ -103,25 +111,25 @@ def _keep(
                 least[i] = exact(products[number, i], first + np.int64(i), limits, lost[q])
             bound = below(reached_by(k, least, n), margins[q], relative)
         for start in range(UNSIGNED(0), n, step):
-            stop, some = min(start + step, n), False
-            for i in range(start, stop):
-                some |= products[number, i] >= bound
-            if not some:
+            if not any_reaches(bound, products, number, start, min(start + step, n)):
                 continue
-            n_places = UNSIGNED(0)
-            for i in range(start, stop):  # without branches
-                places[n_places] = i
-                n_places += UNSIGNED(products[number, i] >= bound)
-            for place in range(n_places):
-                i = places[place]
-                value, row = products[number, i], first + np.int64(i)
-                if value >= bound and not (len(skipped) and skipped[row]):
-                    values[q, count], rows[q, count] = value, row
-                    count += 1
-                    if count == room:
-                        bound, count = raised(bound, limits, margins[q], lost[q], values[q], rows[q], count)
-                        if 8 * count > 7 * room:  # too many are nearly equal
-                            bound, count = np.float32(np.inf), 0
+            for sub in range(start, min(start + step, n), few):
+                stop, n_places = min(sub + few, n), UNSIGNED(0)
+                if not any_reaches(bound, products, number, sub, stop):
+                    continue
+                for i in range(sub, stop):  # without branches
+                    places[n_places] = i
+                    n_places += UNSIGNED(products[number, i] >= bound)
+                for place in range(n_places):
+                    i = places[place]
+                    value, row = products[number, i], first + np.int64(i)
+                    if value >= bound and not (len(skipped) and skipped[row]):
+                        values[q, count], rows[q, count] = value, row
+                        count += 1
+                        if count == room:
+                            bound, count = raised(bound, limits, margins[q], lost[q], values[q], rows[q], count)
+                            if 8 * count > 7 * room:  # too many are nearly equal
+                                bound, count = np.float32(np.inf), 0
         if 2 * count > room + k:
             bound, count = raised(bound, limits, margins[q], lost[q], values[q], rows[q], count)
         bounds[q], counts[q] = bound, count
@@ -172,7 +180,7 @@ def _keep_of_lists(
 
 
 def _keep_alone(
-    query, vectors, first, stop, skipped, limits, margins, lost, bounds, counts, values, rows
+    query, tiles, first, stop, skipped, limits, margins, lost, bounds, counts, values, rows
 ):  # pragma: no cover - compiled
     """The same for one query and some items, whose products are made here, as fast as the items come from memory.
 
@@ -180,23 +188,36 @@ def _keep_alone(
     ----------
     query : (width,)
         Numbers of half precision, as those of single precision.
-    vectors : (n_items, width), uint16
-        In half precision: the upper 16 bits of numbers of single precision.
+    tiles : (n_tiles, width, size), uint16
+        Items in half precision, a column for each: the upper 16 bits of numbers of single precision.
     first, stop : int
-        The items to look at.
+        The items to look at, from the first of a tile on.
     skipped, limits, margins, lost, bounds, counts, values, rows
         As for `keep`, of a single query.
     """
-    products, number = np.empty((1, 16 * STEP), np.float32), np.zeros(1, np.int64)
-    width = UNSIGNED(len(query))
-    for start in range(first, stop, products.shape[1]):
-        n = UNSIGNED(min(products.shape[1], stop - start))
-        for i in range(n):
-            total, row = np.float32(0.0), UNSIGNED(start) + i
-            for f in range(width):
-                total += np.uint32(np.uint32(vectors[row, f]) << np.uint32(16)).view(np.float32) * query[f]
-            products[0, i] = total
-        keep(products[:, :n], number, start, skipped, limits, margins, lost, bounds, counts, values, rows)
+    width, size = UNSIGNED(tiles.shape[1]), UNSIGNED(tiles.shape[2])
+    products, number, one = np.empty((1, size), np.float32), np.zeros(1, np.int64), UNSIGNED(1)
+    for start in range(first, stop, size):
+        tile, row = UNSIGNED(start) // size, UNSIGNED(0)
+        products[0] = 0
+        while row + UNSIGNED(4) <= width:  # products are read and written once for four features
+            q0, q1, q2, q3 = query[row], query[row + one], query[row + one + one], query[row + one + one + one]
+            for i in range(size):
+                left = q0 * as_single(tiles, tile, row, i) + q1 * as_single(tiles, tile, row + one, i)
+                right = q2 * as_single(tiles, tile, row + one + one, i)
+                products[0, i] += left + (right + q3 * as_single(tiles, tile, row + one + one + one, i))
+            row += UNSIGNED(4)
+        while row < width:
+            for i in range(size):
+                products[0, i] += query[row] * as_single(tiles, tile, row, i)
+            row += one
+        out = products[:, : min(np.int64(size), stop - start)]
+        keep(out, number, start, skipped, limits, margins, lost, bounds, counts, values, rows)
+
+
+def _as_single(tiles, tile, row, column):  # pragma: no cover - compiled
+    """A number of half precision, of which the upper 16 bits are given."""
+    return np.uint32(np.uint32(tiles[tile, row, column]) << np.uint32(16)).view(np.float32)
 
 
 def _take(counts, values, rows, more_counts, more_values, more_rows):  # pragma: no cover - compiled
@@ -223,6 +244,7 @@ def _rank(
     vectors,
     terms,
     near_enough,
+    ranked,
     found,
     doubtful,
 ):  # pragma: no cover - compiled
@@ -231,8 +253,7 @@ def _rank(
     Parameters
     ----------
     limits, margins, lost, bounds, counts, values, rows, skipped
-        As `keep` left them. The bounds are raised for the last time; `rows` (m, width) become the candidates and those
-        that are `always` ranked, nearest first, and -1 where there are no more.
+        As `keep` left them. The bounds are raised for the last time.
     always : (n_always,)
     names : (n_items,) or (0,)
         What the rows that `keep` wrote stand for, where it was given lists.
@@ -243,8 +264,9 @@ def _rank(
         computed again, and by how much it may be off for that.
     near_enough : (m,) or (0,)
         The margins of products in single precision, where those that were kept are in half precision.
-    found : (m, width)
-        Where divergences go, infinite where there are no more.
+    ranked, found : (m, width)
+        Where the candidates and those that are `always` ranked go, nearest first, and their divergences; -1 and
+        infinite where there are no more. If there are more than that, the bound becomes infinite.
     doubtful : (m,)
         Whether one of those that may belong to the answer must be computed again.
     """
@@ -264,16 +286,17 @@ def _rank(
             if count >= k:
                 least = below(reached_by(k, values[q], count), near_enough[q], np.float32(0.0))
                 count = compact(least, values[q], rows[q], count)
-        if len(names):
-            for c in range(count):
-                rows[q, c] = names[rows[q, c]]
+        if count + len(always) > ranked.shape[1]:
+            bounds[q], count = np.inf, 0
+        for c in range(count):
+            ranked[q, c] = names[rows[q, c]] if len(names) else rows[q, c]
         for row in always:
-            rows[q, count] = row
+            ranked[q, count] = row
             count += 1
         for c in range(0, count, 4):  # four at a time: 0.7 of the time with 768 features
             places = c, min(c + 1, count - 1), min(c + 2, count - 1), min(c + 3, count - 1)
-            r0, r1 = UNSIGNED(rows[q, places[0]]), UNSIGNED(rows[q, places[1]])
-            r2, r3 = UNSIGNED(rows[q, places[2]]), UNSIGNED(rows[q, places[3]])
+            r0, r1 = UNSIGNED(ranked[q, places[0]]), UNSIGNED(ranked[q, places[1]])
+            r2, r3 = UNSIGNED(ranked[q, places[2]]), UNSIGNED(ranked[q, places[3]])
             t0 = t1 = t2 = t3 = 0.0
             for f in range(UNSIGNED(vectors.shape[1])):
                 entry = vectors[q, f]
@@ -285,14 +308,14 @@ def _rank(
             for i in range(4):
                 found[q, places[i]] = max(offset - reach * totals[i], 0.0)
         order = np.argsort(found[q, :count])
-        found[q, :count], rows[q, :count] = found[q, :count][order], rows[q, :count][order]
-        found[q, count:], rows[q, count:] = np.inf, -1
+        found[q, :count], ranked[q, :count] = found[q, :count][order], ranked[q, :count][order]
+        found[q, count:], ranked[q, count:] = np.inf, -1
         doubtful[q] = False
         for c in range(count):
             value = found[q, c]
             unclear = value <= small or (c > 0 and value - found[q, c - 1] <= near)
             unclear |= c + 1 < count and found[q, c + 1] - value <= near
-            doubtful[q] |= unclear and (value <= found[q, k - 1] + among or (len(skipped) and skipped[rows[q, c]]))
+            doubtful[q] |= unclear and (value <= found[q, k - 1] + among or (len(skipped) and skipped[ranked[q, c]]))
 
 
 reached_by = compiled(_reached_by)
@@ -300,8 +323,10 @@ compact = compiled(_compact)
 exact = compiled(_exact)
 below = compiled(_below)
 raised = compiled(_raised)
+any_reaches = compiled(_any_reaches)
 keep = compiled(_keep)
 keep_of_lists = compiled(_keep_of_lists)
+as_single = compiled(_as_single)
 keep_alone = compiled(_keep_alone)
 take = compiled(_take)
 rank = compiled(_rank)

@@ -17,7 +17,7 @@ from bregnet._core.chunks import batches
 from bregnet._core.parallel import in_threads, shared, single_threaded_blas
 from bregnet.retrieval.items import Found
 from bregnet.retrieval.lift import Queries
-from bregnet.retrieval.vectors import SMALL, Scanned, Vectors
+from bregnet.retrieval.vectors import HALF_TILE, SMALL, Scanned, Vectors
 
 # Queries and items whose products are made at once: 4 MB of single precision, still in the cache when it is compared.
 # Fewer queries have more items at once. Searches on two threads with 512, 1024, 2048 and 4096 items: 24,400, 24,300,
@@ -87,16 +87,16 @@ class Candidates:
         parts: int = 1,
     ) -> None:
         self._scanned = scanned or vectors.single
-        room = room_for(k, len(vectors.coarse) if self._scanned.is_half else 0)
-        m, width = len(queries), parts * room + len(vectors.long)
+        m, width = len(queries), parts * room_for(k) + len(vectors.long)
+        room = room_for(k) + (spare_room(len(vectors.coarse), m) if self._scanned.is_half else 0)
         self._vectors, self._queries, self._names, self._k = vectors, queries, names, k
         self._limits = k, room, np.float32(self._scanned.relative), self._scanned.above.numpy()
         self.rows, self.divergences = torch.empty(m, width, dtype=torch.int64), torch.empty(m, width).double()
         self.bounds, self.doubtful = torch.full((m,), -torch.inf), torch.empty(m, dtype=torch.bool)
-        counts, values = torch.zeros(m, dtype=torch.int64), torch.empty(m, width)
+        counts, values = torch.zeros(m, dtype=torch.int64), torch.empty(m, parts * room)
         self.asked, lost = self._scanned.asked(queries)
-        kept = vectors.margins(queries, self._scanned), lost, self.bounds, counts, values, self.rows
-        self._kept = [each.numpy() for each in kept]
+        kept = self.bounds, counts, values, torch.empty_like(values, dtype=torch.int64)
+        self._kept = [each.numpy() for each in (vectors.margins(queries, self._scanned), lost, *kept)]
         self._skipped = torch.zeros(len(vectors.coarse) if len(vectors.long) else 0, dtype=torch.bool)
         self._skipped[vectors.long] = True
         renamed = names is not None and len(vectors.long)
@@ -140,7 +140,7 @@ class Candidates:
         terms = torch.stack([queries.offsets, queries.reach, *sizes], 1)
         shared = self._skipped, vectors.long, names, vectors.coarse, vectors.fine
         near_enough = vectors.margins(queries, vectors.single)[: len(queries) * self._scanned.is_half]
-        outcome = queries.vectors, terms, near_enough, self.divergences, self.doubtful
+        outcome = queries.vectors, terms, near_enough, self.rows, self.divergences, self.doubtful
         rank(self._limits, *self._kept, *(each.numpy() for each in (*shared, *outcome)))
         return self
 
@@ -175,37 +175,43 @@ def found_in_threads(search: Callable[[Tensor], Found], points: Tensor, k: int) 
     return found
 
 
-def room_for(k: int, n_items: int = 0) -> int:
-    """How many candidates a query has room for: all but the best are dropped some times, of however many there are.
+def room_for(k: int) -> int:
+    """How many candidates a query has room for: all but the best are dropped some times, of however many there are."""
+    return 2 * k + 64
 
-    Where products are in half precision, of so many items, more may be among the nearest; but to rank more than these
-    takes longer than what is gained.
+
+def spare_room(n_items: int, n_queries: int) -> int:
+    """How many more it has room for in half precision, which leaves some times as many.
+
+    To go through so many takes about as long as the search in single precision that follows where there are more.
     """
-    return 2 * k + 64 + (2 * k + n_items // 64 if n_items else 0)
+    return n_items // (8 if n_queries == 1 else 32)
 
 
 def _of_items(
     vectors: Vectors, queries: Queries, k: int, tile: tuple[int, int], scanned: Scanned, items: slice, parts: int
 ) -> Candidates:
     """Candidates among some items, by a tile of queries and items after the other; room for those of more parts."""
-    found, first, stop = Candidates(vectors, queries, k, scanned=scanned, parts=parts), items.start, items.stop
+    found = Candidates(vectors, queries, k, scanned=scanned, parts=parts)
     if scanned.is_half and len(queries) == 1:
-        found.keep_alone(first, stop)
+        found.keep_alone(items.start, items.stop)
         return found
-    asked, there = found.asked, scanned.vectors[:stop]
-    single = torch.empty(tile[0] * tile[1])  # fresh memory is slow
+    n_queries, n_items = min(tile[0], len(queries)), HALF_TILE
+    if not scanned.is_half:
+        n_items = math.prod(tile) // n_queries
+    single = torch.empty(n_queries * n_items)  # fresh memory is slow
     half = torch.empty_like(single, dtype=torch.bfloat16)
-    at_once = len(single) // min(tile[0], len(asked))
-    for some in batches(len(asked), tile[0]):
-        mine, numbers = asked[some], np.arange(some.start, some.stop)
-        for start in range(first, stop, at_once):
-            part = there[start : min(start + at_once, stop)]
-            shape = len(mine), len(part)
+    for some in batches(len(queries), n_queries):
+        mine, numbers = found.asked[some], np.arange(some.start, some.stop)
+        for start in range(items.start, items.stop, n_items):
+            stop = min(start + n_items, items.stop)
+            shape = len(mine), stop - start
             products = single[: math.prod(shape)].view(shape)
             if scanned.is_half:
-                products.copy_(torch.mm(mine, part.T, out=half[: products.numel()].view(shape)))
+                part = scanned.vectors[start // HALF_TILE, :, : shape[1]]
+                products.copy_(torch.mm(mine, part, out=half[: products.numel()].view(shape)))
             else:  # numpy's products take two thirds of the time of torch's
-                np.matmul(mine.numpy(), part.numpy().T, out=products.numpy())
+                np.matmul(mine.numpy(), vectors.coarse[start:stop].numpy().T, out=products.numpy())
             found.keep(products.numpy(), numbers, start)
     return found
 
@@ -222,7 +228,7 @@ def scan(
     """Candidates among all items; where queries are too few for other threads of a search, these share the items."""
     n_items, scanned = len(vectors.coarse), scanned or vectors.single
     n_parts = 1 if len(queries) >= FEW else max(1, min(n_threads, n_items * vectors.width // SHARED_WORK))
-    parts = list(batches(n_items, -(-n_items // n_parts)))
+    parts = list(batches(n_items, -(-n_items // (n_parts * HALF_TILE)) * HALF_TILE))
 
     def some(part: slice) -> Candidates:
         with torch.no_grad():

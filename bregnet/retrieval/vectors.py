@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from bregnet._core.chunks import blocks, rows_at_once
+from bregnet._core.chunks import batches, blocks, rows_at_once
 from bregnet._core.state import Tensors
 from bregnet.retrieval.items import Found, Gallery, GrowingRows, nearest_first
 from bregnet.retrieval.lift import Lift, Queries
@@ -20,6 +20,7 @@ NEAR = 1e-12  # divergences that differ by less than this share of the scale, or
 
 
 HALF = 1.005 * 2.0**-8  # of a number, what it may be off as one of half precision (bfloat16), and more than that
+HALF_TILE = 1024  # items whose vectors in half precision are next to each other, feature by feature
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,12 @@ class Scanned:
 
     Attributes
     ----------
-    vectors : Tensor of shape (n_items, width) or (n_items, width + 2)
-        In single precision; or in half precision with two more columns, of what rounding may take from a product: the
-        distance of a vector from the exact one, and its length, to be multiplied by the distance of the query's.
+    vectors : Tensor of shape (n_items, width) or (n_tiles, width + 2, HALF_TILE)
+        In single precision; or in half precision, a column for each item, with two more rows, of what rounding may take
+        from a product: the distance of a vector from the exact one, and its length, to be multiplied by the distance of
+        the query's.
     above : Tensor of shape (n_items, 2) or (0, 2)
-        Twice these columns: by how much products may be above the exact ones; by nothing where it is empty.
+        Twice these two: by how much products may be above the exact ones; by nothing where it is empty.
     rounding : float
         Of sums in single precision.
     relative : float
@@ -140,14 +142,17 @@ class Vectors:
 
         With b for rounded vectors, <x, q> <= <xb, qb> + |x - xb| |q| + |xb| |q - qb|, where |q| = 1.
         """
-        shape = len(self.coarse), self.width + 2
-        rounded = torch.empty(shape, dtype=torch.bfloat16, device=self.coarse.device)
-        for part in blocks(*shape):
-            near = rounded[part, :-2].copy_(self.coarse[part]).float()
-            lost = torch.stack([(self.coarse[part] - near).norm(dim=1), near.norm(dim=1)], 1)
-            rounded[part, -2:] = (1 + HALF) * lost
+        count, width = self.coarse.shape
+        shape = -(-count // HALF_TILE), width + 2, HALF_TILE
+        rounded, above = torch.zeros(shape, dtype=torch.bfloat16), torch.empty(count, 2)
+        for tile, part in zip(rounded, batches(count, HALF_TILE), strict=True):
+            exact = self.coarse[part].T
+            near = exact.to(tile.dtype)
+            lost = torch.stack([(exact - near).norm(dim=0), near.float().norm(dim=0)])
+            tile[:, : exact.shape[1]] = torch.cat([near, ((1 + HALF) * lost).to(tile.dtype)])
+            above[part] = 2 * tile[-2:, : exact.shape[1]].T.float()
         # processors may sum up two products at once and round both sums
-        return Scanned(rounded, 2 * rounded[:, -2:].float(), 2.1 * self.single.rounding, HALF)
+        return Scanned(rounded, above, 2.1 * self.single.rounding, HALF)
 
     @property
     def nbytes(self) -> int:
