@@ -19,8 +19,8 @@ from bregnet.retrieval.scan import found_in_threads, half_is_fast, room_for, sca
 from bregnet.retrieval.vectors import Vectors
 
 GROUP = 64  # items of which the best is looked for first
-# The width of vectors from which many queries go by half precision. With 64, 128 and 768 features it takes XX, 0.7 and
-# 0.4 of the time of single precision.
+# The width of vectors from which many queries go by half precision. With 64, 128 and 768 features it takes 1.4, 0.6 and
+# 0.4 of the time of single precision (10 nearest; 200,000 items, 50,000 with 768).
 HALF_WIDTH = 96
 
 
