@@ -63,179 +63,177 @@ def _pair_spread(starts, points, differences, out):  # pragma: no cover - compil
         out[dimension] += width
 
 
-def _scaled_squares(slack, weights, first, width):  # pragma: no cover - compiled
-    """Multiply slacks by weights, if there are any; their sum of squares, weighted as well."""
-    total = slack.dtype.type(0)
-    if len(weights) == 0:
-        for e in range(width):
-            total += slack[e] * slack[e]
-        return total
-    for e in range(width):
-        total += weights[first + e] * slack[e] * slack[e]
-    for e in range(width):
-        slack[e] *= weights[first + e]
-    return total
+def _space(starts, pieces, begin, end):  # pragma: no cover - compiled
+    """What `slacks_of` and `sums_of` work in: slopes, slacks and points of a piece, of which there may be 3 more."""
+    most, dimension, kind = most_pairs(starts, begin, end) + 3, pieces.shape[1] - 1, pieces.dtype
+    return np.empty(dimension, kind), np.empty(most, kind), np.empty(most, np.uint64)
 
 
-def _advance_slacks(state, first, width, relaxation, slack):  # pragma: no cover - compiled
-    """The step w += g (s - R u), and |w| - R u in place of the slacks R u."""
-    zero = slack.dtype.type(0)
-    for e in range(width):
-        w = state[first + e]
-        w += relaxation * (max(-w, zero) - slack[e])
-        state[first + e] = w
-        slack[e] = abs(w) - slack[e]
-
-
-def _pass_few(
-    starts, points, differences, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end
-):  # pragma: no cover - compiled
-    """`pair_pass` for few features: the pairs of a piece are handled side by side.
+def _slacks_few(starts, points, differences, pieces, fitted, k, out):  # pragma: no cover - compiled
+    """`slacks_of` for few features: the pairs of a piece are handled side by side.
 
     Indices are unsigned: numba need not ask of each whether it counts from the end, which takes a third of the time.
     """
-    zero, one, four, form = pieces.dtype.type(0), UNSIGNED(1), UNSIGNED(4), 0.0
-    dimension = UNSIGNED(pieces.shape[1] - 1)
-    slack = np.empty(most_pairs(starts, begin, end), pieces.dtype)
-    for k in range(UNSIGNED(begin), UNSIGNED(end)):
-        first = UNSIGNED(starts[k])
-        width = UNSIGNED(starts[k + one]) - first
-        base, value = first * dimension, pieces[k, UNSIGNED(0)]
+    one, four = UNSIGNED(1), UNSIGNED(4)
+    dimension, first = UNSIGNED(pieces.shape[1] - 1), UNSIGNED(starts[k])
+    width = UNSIGNED(starts[k + one]) - first
+    base, value = first * dimension, pieces[k, UNSIGNED(0)]
+    for e in range(width):
+        out[first + e] = fitted[UNSIGNED(points[first + e])] - value
+    feature = UNSIGNED(0)
+    while feature + four <= dimension:
+        x0 = base + feature * width
+        x1, x2, x3 = x0 + width, x0 + width + width, x0 + width + width + width
+        a0, a1 = pieces[k, feature + one], pieces[k, feature + one + one]
+        a2, a3 = pieces[k, feature + four - one], pieces[k, feature + four]
         for e in range(width):
-            slack[e] = fitted[UNSIGNED(points[first + e])] - value
-        feature = UNSIGNED(0)
-        while feature + four <= dimension:
-            x0 = base + feature * width
-            x1, x2, x3 = x0 + width, x0 + width + width, x0 + width + width + width
-            a0, a1 = pieces[k, feature + one], pieces[k, feature + one + one]
-            a2, a3 = pieces[k, feature + four - one], pieces[k, feature + four]
-            for e in range(width):
-                slack[e] -= a0 * differences[x0 + e] + a1 * differences[x1 + e]
-                slack[e] -= a2 * differences[x2 + e] + a3 * differences[x3 + e]
-            feature += four
-        while feature < dimension:
-            a0, x0 = pieces[k, feature + one], base + feature * width
-            for e in range(width):
-                slack[e] -= a0 * differences[x0 + e]
-            feature += one
-        if len(state) > 0:
-            advance_slacks(state, first, width, relaxation, slack)
-        else:
-            form += scaled_squares(slack, weights, first, width)
-        total = zero
+            left = a0 * differences[x0 + e] + a1 * differences[x1 + e]
+            out[first + e] -= left + (a2 * differences[x2 + e] + a3 * differences[x3 + e])
+        feature += four
+    while feature < dimension:
+        a0, x0 = pieces[k, feature + one], base + feature * width
         for e in range(width):
-            total += slack[e]
-            arriving[UNSIGNED(points[first + e])] += slack[e]
-        rows[k, UNSIGNED(0)] = -total
-        feature = UNSIGNED(0)
-        while feature + four <= dimension:
-            x0 = base + feature * width
-            x1, x2, x3 = x0 + width, x0 + width + width, x0 + width + width + width
-            s0 = s1 = s2 = s3 = zero
-            for e in range(width):
-                value = slack[e]
-                s0 += value * differences[x0 + e]
-                s1 += value * differences[x1 + e]
-                s2 += value * differences[x2 + e]
-                s3 += value * differences[x3 + e]
-            rows[k, feature + one], rows[k, feature + one + one] = -s0, -s1
-            rows[k, feature + four - one], rows[k, feature + four] = -s2, -s3
-            feature += four
-        while feature < dimension:
-            x0, s0 = base + feature * width, zero
-            for e in range(width):
-                s0 += slack[e] * differences[x0 + e]
-            rows[k, feature + one] = -s0
-            feature += one
-    return form
+            out[first + e] -= a0 * differences[x0 + e]
+        feature += one
 
 
-def _pass_many(
-    starts, points, coordinates, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end
-):  # pragma: no cover - compiled
-    """`pair_pass` for many features: those of a pair are handled side by side.
+def _sums_few(starts, points, differences, values, k, rows, arriving):  # pragma: no cover - compiled
+    """`sums_of` for few features."""
+    zero, one, four = values.dtype.type(0), UNSIGNED(1), UNSIGNED(4)
+    dimension, first = UNSIGNED(rows.shape[1] - 1), UNSIGNED(starts[k])
+    width, total = UNSIGNED(starts[k + one]) - first, zero
+    base = first * dimension
+    for e in range(width):
+        total += values[first + e]
+    for e in range(width):
+        arriving[UNSIGNED(points[first + e])] += values[first + e]
+    rows[k, UNSIGNED(0)] = -total
+    feature = UNSIGNED(0)
+    while feature + four <= dimension:
+        x0 = base + feature * width
+        x1, x2, x3 = x0 + width, x0 + width + width, x0 + width + width + width
+        s0 = s1 = s2 = s3 = zero
+        for e in range(width):
+            value = values[first + e]
+            s0 += value * differences[x0 + e]
+            s1 += value * differences[x1 + e]
+            s2 += value * differences[x2 + e]
+            s3 += value * differences[x3 + e]
+        rows[k, feature + one], rows[k, feature + one + one] = -s0, -s1
+        rows[k, feature + four - one], rows[k, feature + four] = -s2, -s3
+        feature += four
+    while feature < dimension:
+        x0, s0 = base + feature * width, zero
+        for e in range(width):
+            s0 += values[first + e] * differences[x0 + e]
+        rows[k, feature + one] = -s0
+        feature += one
+
+
+def _slacks_many(starts, points, coordinates, pieces, fitted, k, out, space):  # pragma: no cover - compiled
+    """`slacks_of` for many features: those of a pair are handled side by side.
 
     `coordinates` are the points themselves, (n, d), each with a piece of its own: they stay in cache, differences of
     pairs would not. The point of the piece is subtracted once for all its pairs, of which four are handled at a time:
     this takes two thirds of the time with 101 features.
     """
-    zero, one, two, three, form = pieces.dtype.type(0), UNSIGNED(1), UNSIGNED(2), UNSIGNED(3), 0.0
-    dimension = UNSIGNED(pieces.shape[1] - 1)
-    slopes, sums = np.empty(dimension, pieces.dtype), np.empty(dimension, pieces.dtype)
-    most = most_pairs(starts, begin, end) + 3
-    slack, here = np.empty(most, pieces.dtype), np.empty(most, np.uint64)
-    for k in range(UNSIGNED(begin), UNSIGNED(end)):
-        first, value, total = UNSIGNED(starts[k]), pieces[k, UNSIGNED(0)], zero
-        width = UNSIGNED(starts[k + one]) - first
-        for e in range(width):
-            here[e] = points[first + e]
-        for e in range(width, width + three):
-            here[e] = k  # without a slack, so that there are four at a time
+    slopes, slack, here = space
+    zero, one, two, three = pieces.dtype.type(0), UNSIGNED(1), UNSIGNED(2), UNSIGNED(3)
+    dimension, first, value = UNSIGNED(pieces.shape[1] - 1), UNSIGNED(starts[k]), pieces[k, UNSIGNED(0)]
+    width = UNSIGNED(starts[k + one]) - first
+    for e in range(width):
+        here[e] = points[first + e]
+    for e in range(width, width + three):
+        here[e] = k  # without a slack, so that there are four at a time
+    for feature in range(dimension):
+        slopes[feature] = pieces[k, one + feature]
+    for feature in range(dimension):
+        value -= slopes[feature] * coordinates[k, feature]
+    # loops of their own: with a store in it, whether a sum is vectorized, and so rounds, depends on addresses
+    for e in range(UNSIGNED(0), width, UNSIGNED(4)):
+        p0, p1, p2, p3 = here[e], here[e + one], here[e + two], here[e + three]
+        s0 = s1 = s2 = s3 = zero
         for feature in range(dimension):
-            slopes[feature], sums[feature] = pieces[k, one + feature], zero
-        for feature in range(dimension):
-            value -= slopes[feature] * coordinates[k, feature]
-        # loops of their own: with a store in it, whether a sum is vectorized, and so rounds, depends on addresses
-        for e in range(UNSIGNED(0), width, UNSIGNED(4)):
-            p0, p1, p2, p3 = here[e], here[e + one], here[e + two], here[e + three]
-            s0 = s1 = s2 = s3 = zero
-            for feature in range(dimension):
-                slope = slopes[feature]
-                s0 += slope * coordinates[p0, feature]
-                s1 += slope * coordinates[p1, feature]
-                s2 += slope * coordinates[p2, feature]
-                s3 += slope * coordinates[p3, feature]
-            slack[e], slack[e + one], slack[e + two], slack[e + three] = s0, s1, s2, s3
-        for e in range(width):
-            slack[e] = fitted[here[e]] - value - slack[e]
-        if len(state) > 0:
-            advance_slacks(state, first, width, relaxation, slack)
-        else:
-            form += scaled_squares(slack, weights, first, width)
-        for e in range(width, width + three):
-            slack[e] = zero
-        for e in range(width):
-            total += slack[e]
-        for e in range(width):
-            arriving[here[e]] += slack[e]
-        for e in range(UNSIGNED(0), width, UNSIGNED(4)):
-            p0, p1, p2, p3 = here[e], here[e + one], here[e + two], here[e + three]
-            s0, s1, s2, s3 = slack[e], slack[e + one], slack[e + two], slack[e + three]
-            for feature in range(dimension):
-                left = s0 * coordinates[p0, feature] + s1 * coordinates[p1, feature]
-                sums[feature] += left + (s2 * coordinates[p2, feature] + s3 * coordinates[p3, feature])
-        rows[k, UNSIGNED(0)] = -total
-        for feature in range(dimension):
-            rows[k, one + feature] = total * coordinates[k, feature] - sums[feature]
-    return form
+            slope = slopes[feature]
+            s0 += slope * coordinates[p0, feature]
+            s1 += slope * coordinates[p1, feature]
+            s2 += slope * coordinates[p2, feature]
+            s3 += slope * coordinates[p3, feature]
+        slack[e], slack[e + one], slack[e + two], slack[e + three] = s0, s1, s2, s3
+    for e in range(width):
+        out[first + e] = fitted[here[e]] - value - slack[e]
 
 
-def _pair_pass(
-    starts, points, differences, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end
-):  # pragma: no cover - compiled
-    """R't, for t = weights * R u (no weights: R u), or where there is a state w, for t = |w| - R u after a step.
+def _sums_many(starts, points, coordinates, values, k, rows, arriving, space):  # pragma: no cover - compiled
+    """`sums_of` for many features."""
+    sums, slack, here = space
+    zero, one, two, three = values.dtype.type(0), UNSIGNED(1), UNSIGNED(2), UNSIGNED(3)
+    dimension, first, total = UNSIGNED(rows.shape[1] - 1), UNSIGNED(starts[k]), values.dtype.type(0)
+    width = UNSIGNED(starts[k + one]) - first
+    for e in range(width):
+        here[e], slack[e] = points[first + e], values[first + e]
+    for e in range(width, width + three):
+        here[e], slack[e] = k, zero
+    for feature in range(dimension):
+        sums[feature] = zero
+    for e in range(width):
+        total += slack[e]
+    for e in range(width):
+        arriving[here[e]] += slack[e]
+    for e in range(UNSIGNED(0), width, UNSIGNED(4)):
+        p0, p1, p2, p3 = here[e], here[e + one], here[e + two], here[e + three]
+        s0, s1, s2, s3 = slack[e], slack[e + one], slack[e + two], slack[e + three]
+        for feature in range(dimension):
+            left = s0 * coordinates[p0, feature] + s1 * coordinates[p1, feature]
+            sums[feature] += left + (s2 * coordinates[p2, feature] + s3 * coordinates[p3, feature])
+    rows[k, UNSIGNED(0)] = -total
+    for feature in range(dimension):
+        rows[k, one + feature] = total * coordinates[k, feature] - sums[feature]
 
-    The step is w += g (s - R u) with s = max(-w, 0). R't comes in two parts: by the pairs' pieces, and by their points.
-    Returns (R u).t where there is no state.
-    """
-    arriving[:] = 0
-    given = starts, points, differences, pieces, fitted, weights, state, relaxation, rows, arriving, begin, end
+
+def _slacks_of(starts, points, differences, pieces, fitted, k, out, space):  # pragma: no cover - compiled
+    """R u of the pairs of one piece, into their places in `out` (E,)."""
     if differences.ndim == 2:
-        return pass_many(*given)
-    return pass_few(*given)
+        slacks_many(starts, points, differences, pieces, fitted, k, out, space)
+    else:
+        slacks_few(starts, points, differences, pieces, fitted, k, out)
+
+
+def _sums_of(starts, points, differences, values, k, rows, arriving, space):  # pragma: no cover - compiled
+    """What values (E,) of the pairs of one piece add to R't: its row, and what arrives at their points."""
+    if differences.ndim == 2:
+        sums_many(starts, points, differences, values, k, rows, arriving, space)
+    else:
+        sums_few(starts, points, differences, values, k, rows, arriving)
 
 
 def _pair_slacks(starts, points, differences, pieces, fitted, out, begin, end):  # pragma: no cover - compiled
     """R u, the slacks of all pairs."""
-    dimension = pieces.shape[1] - 1
-    block = np.empty((most_pairs(starts, begin, end), dimension), differences.dtype)
-    for k in range(begin, end):
-        row_differences(starts, points, differences, k, block)
-        for e in range(starts[k + 1] - starts[k]):
-            slack = fitted[points[starts[k] + e]] - pieces[k, 0]
-            for feature in range(dimension):
-                slack -= pieces[k, feature + 1] * block[e, feature]
-            out[starts[k] + e] = slack
+    space = space_of(starts, pieces, begin, end)
+    for k in range(UNSIGNED(begin), UNSIGNED(end)):
+        slacks_of(starts, points, differences, pieces, fitted, k, out, space)
+
+
+def _pair_sums(starts, points, differences, values, rows, arriving, begin, end):  # pragma: no cover - compiled
+    """R't, in two parts: by the pairs' pieces, and by their points."""
+    arriving[:] = 0
+    space = space_of(starts, rows, begin, end)
+    for k in range(UNSIGNED(begin), UNSIGNED(end)):
+        sums_of(starts, points, differences, values, k, rows, arriving, space)
+
+
+def _pair_pass(
+    starts, points, differences, pieces, fitted, weights, slack, rows, arriving, begin, end
+):  # pragma: no cover - compiled
+    """R't as in `pair_sums`, for t = weights * R u (no weights: R u), which `slack` (E,) is left with."""
+    arriving[:] = 0
+    space = space_of(starts, pieces, begin, end)
+    for k in range(UNSIGNED(begin), UNSIGNED(end)):
+        slacks_of(starts, points, differences, pieces, fitted, k, slack, space)
+        if len(weights) > 0:
+            for e in range(UNSIGNED(starts[k]), UNSIGNED(starts[k + UNSIGNED(1)])):
+                slack[e] *= weights[e]
+        sums_of(starts, points, differences, slack, k, rows, arriving, space)
 
 
 def _pair_grams(starts, points, differences, weights, chosen, out, begin, end):  # pragma: no cover - compiled
@@ -378,7 +376,7 @@ def _precondition_by_pairs(
     """D^-1 r - D^-1 A' C A D^-1 r of one piece, for row `number` of each mode (M, ., d + 1), by arrays without views.
 
     `inverse` is that of kappa, and C starts at `at`.
-    As in `pass_many`, from the points themselves, four at a time.
+    As in `slacks_many`, from the points themselves, four at a time.
     """
     images, scaled, row, here = work
     n_modes, dimension, zero = UNSIGNED(len(given)), UNSIGNED(len(inverse)), UNSIGNED(0)
@@ -571,12 +569,16 @@ insert = compiled(_insert)
 pair_differences = compiled(_pair_differences)
 row_differences = compiled(_row_differences)
 pair_spread = compiled(_pair_spread)
-scaled_squares = compiled(_scaled_squares)
-advance_slacks = compiled(_advance_slacks)
-pass_few = compiled(_pass_few)
-pass_many = compiled(_pass_many)
-pair_pass = compiled(_pair_pass)
+space_of = compiled(_space)
+slacks_few = compiled(_slacks_few)
+sums_few = compiled(_sums_few)
+slacks_many = compiled(_slacks_many)
+sums_many = compiled(_sums_many)
+slacks_of = compiled(_slacks_of)
+sums_of = compiled(_sums_of)
 pair_slacks = compiled(_pair_slacks)
+pair_sums = compiled(_pair_sums)
+pair_pass = compiled(_pair_pass)
 pair_grams = compiled(_pair_grams)
 invert_in_place = compiled(_invert_in_place)
 pair_matrix = compiled(_pair_matrix)

@@ -212,12 +212,16 @@ class WorkingPairs(Iteration):
         problem, state = self.problem, self.state
         strength = problem.curvature * (problem.n_sets / state.rho)
         self._block = BlockOne(self.operator, problem.n_sets, state.kappa, strength)
-        self._moments = self._advanced(0.0)
+        self._slacks_now = self._slacks_of_pieces()
+        self._moments = self._moments_now()
 
-    def _advanced(self, relaxation: float) -> Tensor:
-        """The step of w, and R'(|w| - R u), (Q, K, d + 1)."""
-        each = zip(self.state.pieces, self.state.slacks, strict=True)
-        return torch.stack([self.operator.advance(u, w, relaxation) for u, w in each])
+    def _slacks_of_pieces(self) -> Tensor:
+        """R u, (Q, E)."""
+        return torch.stack([self.operator.slacks(u) for u in self.state.pieces])
+
+    def _moments_now(self) -> Tensor:
+        """R'(|w| - R u), (Q, K, d + 1)."""
+        return torch.stack([self.operator.adjoint(values) for values in self.state.slacks.abs() - self._slacks_now])
 
     def _clipped_slopes(self) -> Tensor:
         """p, the slopes that the penalty agrees with."""
@@ -245,7 +249,7 @@ class WorkingPairs(Iteration):
             targets.dtype.type(self.options.relaxation),
             CONJUGATE_GRADIENTS,
             self._block.preconditioner.arrays,
-            tuple(part.numpy() for part in (state.slacks, state.slopes, state.pieces, state.heights)),
+            tuple(part.numpy() for part in (state.slacks, self._slacks_now, state.slopes, state.pieces, state.heights)),
             self._moments.numpy(),
             tuple(part.numpy() for part in self._sums),
             n_steps,
@@ -269,7 +273,9 @@ class WorkingPairs(Iteration):
         state.pieces += _modes(changes) / len(modes)
         if state.copies is not None:
             state.copies.add_(self.operator.fitted(_modes(state.pieces)[-1]) - agreed, alpha=relaxation)
-        self._moments = self._advanced(relaxation)
+        self._slacks_now = self._slacks_of_pieces()
+        state.slacks.add_((-state.slacks).clamp_min_(0) - self._slacks_now, alpha=relaxation)
+        self._moments = self._moments_now()
         state.slopes.add_(state.pieces[..., 1:] - clipped, alpha=relaxation)
         self._sums[0].add_(torch.cat([state.pieces[..., :1], clipped], dim=-1))
         self._sums[1].add_(state.slacks.clamp_min(0))
@@ -432,20 +438,20 @@ class WorkingPairs(Iteration):
         values = {name: part for name, part in parts.items() if name not in tensors}
         values["summed_from"] = self._summed_from
         sums = dict(zip(("sum_of_pieces", "sum_of_slacks"), self._sums, strict=True))
-        return values, {**tensors, **sums, "moments": self._moments}
+        return values, {**tensors, **sums, "moments": self._moments, "slacks_now": self._slacks_now}
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on from a snapshot."""
         device = self.state.keys.device
         there: dict[str, Any] = {name: part.to(device, copy=True) for name, part in tensors.items()}
-        moments = there.pop("moments")
+        moments, slacks = there.pop("moments"), there.pop("slacks_now")
         self._sums = there.pop("sum_of_pieces"), there.pop("sum_of_slacks")
         values = dict(values)
         self._summed_from = values.pop("summed_from")
         self.state = PairState(**values, **there)
         self.operator.choose(self.state.keys)
         self._prepare()
-        self._moments = moments
+        self._moments, self._slacks_now = moments, slacks
 
 
 def _exchanged(keys: Tensor, staying: Tensor, violated: Tensor, left: Tensor) -> list[Tensor]:
