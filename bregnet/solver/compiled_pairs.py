@@ -64,7 +64,7 @@ def _pair_spread(starts, points, differences, out):  # pragma: no cover - compil
 
 
 def _space(starts, pieces, begin, end):  # pragma: no cover - compiled
-    """What `slacks_of` and `sums_of` work in: slopes, slacks and points of a piece, of which there may be 3 more."""
+    """What `slacks_of` and `sums_of` work in: sums, and slacks and points of a piece, with room for 3 more."""
     most, dimension, kind = most_pairs(starts, begin, end) + 3, pieces.shape[1] - 1, pieces.dtype
     return np.empty(dimension, kind), np.empty(most, kind), np.empty(most, np.uint64)
 
@@ -137,7 +137,7 @@ def _slacks_many(starts, points, coordinates, pieces, fitted, k, out, space):  #
     pairs would not. The point of the piece is subtracted once for all its pairs, of which four are handled at a time:
     this takes two thirds of the time with 101 features.
     """
-    slopes, slack, here = space
+    _, slack, here = space
     zero, one, two, three = pieces.dtype.type(0), UNSIGNED(1), UNSIGNED(2), UNSIGNED(3)
     dimension, first, value = UNSIGNED(pieces.shape[1] - 1), UNSIGNED(starts[k]), pieces[k, UNSIGNED(0)]
     width = UNSIGNED(starts[k + one]) - first
@@ -146,15 +146,13 @@ def _slacks_many(starts, points, coordinates, pieces, fitted, k, out, space):  #
     for e in range(width, width + three):
         here[e] = k  # without a slack, so that there are four at a time
     for feature in range(dimension):
-        slopes[feature] = pieces[k, one + feature]
-    for feature in range(dimension):
-        value -= slopes[feature] * coordinates[k, feature]
+        value -= pieces[k, one + feature] * coordinates[k, feature]
     # loops of their own: with a store in it, whether a sum is vectorized, and so rounds, depends on addresses
     for e in range(UNSIGNED(0), width, UNSIGNED(4)):
         p0, p1, p2, p3 = here[e], here[e + one], here[e + two], here[e + three]
         s0 = s1 = s2 = s3 = zero
         for feature in range(dimension):
-            slope = slopes[feature]
+            slope = pieces[k, one + feature]
             s0 += slope * coordinates[p0, feature]
             s1 += slope * coordinates[p1, feature]
             s2 += slope * coordinates[p2, feature]

@@ -309,15 +309,15 @@ iterate_share = compiled(_iterate_share)
 
 def iterate(threads, chunks, pairs, members, data, penalty, kappa, relaxation, limits, preconditioner, state, moments,
             sums, n_steps):  # fmt: skip
-    """Iterations on the state (w, R u, v, u and the heights of the prox), in place, a thread for each chunk of pieces."""
+    """Iterations on the state (w, R u, v, u and the heights of the prox), in place, a thread for each chunk."""
     *state, heights = state
     slacks, _, slopes, pieces = state
-    n_sets, n_points = len(pieces), len(data[0])
+    n_sets, n_points, kind = len(pieces), len(data[0]), pieces.dtype
     team = new_team(len(chunks), 2 * heights.size)
-    change, *vectors = (np.empty_like(pieces) for _ in range(5))
-    at_points = np.empty((n_sets, n_points), pieces.dtype), np.empty((n_sets, len(chunks), n_points), pieces.dtype)
-    residual, *rest = vectors
-    work = np.empty_like(slopes), residual, change, np.empty_like(slacks), *rest, at_points[0], np.empty_like(slacks), at_points[1]
+    residual, change, direction, image, scaled = (np.empty_like(pieces) for _ in range(5))
+    gain, slack = np.empty_like(slacks), np.empty_like(slacks)
+    at_points = np.empty((n_sets, n_points), kind), slack, np.empty((n_sets, len(chunks), n_points), kind)
+    work = np.empty_like(slopes), residual, change, gain, direction, image, scaled, *at_points
     own_heights = [heights.copy() for _ in chunks]
 
     def share(number, begin, end):
