@@ -74,7 +74,7 @@ def _slacks_few(starts, points, differences, pieces, fitted, k, out):  # pragma:
 
     Indices are unsigned: numba need not ask of each whether it counts from the end, which takes a third of the time.
     """
-    one, four = UNSIGNED(1), UNSIGNED(4)
+    one, four, zero = UNSIGNED(1), UNSIGNED(4), pieces.dtype.type(0)
     dimension, first = UNSIGNED(pieces.shape[1] - 1), UNSIGNED(starts[k])
     width = UNSIGNED(starts[k + one]) - first
     base, value = first * dimension, pieces[k, UNSIGNED(0)]
@@ -91,10 +91,13 @@ def _slacks_few(starts, points, differences, pieces, fitted, k, out):  # pragma:
             out[first + e] -= left + (a2 * differences[x2 + e] + a3 * differences[x3 + e])
         feature += four
     while feature < dimension:
-        a0, x0 = pieces[k, feature + one], base + feature * width
+        more = feature + one < dimension
+        x0 = base + feature * width
+        x1 = x0 + width if more else x0
+        a0, a1 = pieces[k, feature + one], pieces[k, feature + one + one] if more else zero
         for e in range(width):
-            out[first + e] -= a0 * differences[x0 + e]
-        feature += one
+            out[first + e] -= a0 * differences[x0 + e] + a1 * differences[x1 + e]
+        feature += one + one
 
 
 def _sums_few(starts, points, differences, values, k, rows, arriving):  # pragma: no cover - compiled
@@ -123,11 +126,17 @@ def _sums_few(starts, points, differences, values, k, rows, arriving):  # pragma
         rows[k, feature + four - one], rows[k, feature + four] = -s2, -s3
         feature += four
     while feature < dimension:
-        x0, s0 = base + feature * width, zero
+        last = feature + one == dimension
+        x0 = base + feature * width
+        x1 = x0 if last else x0 + width
+        s0 = s1 = zero
         for e in range(width):
-            s0 += values[first + e] * differences[x0 + e]
+            value = values[first + e]
+            s0 += value * differences[x0 + e]
+            s1 += value * differences[x1 + e]
+        rows[k, dimension if last else feature + one + one] = -s1
         rows[k, feature + one] = -s0
-        feature += one
+        feature += one + one
 
 
 def _slacks_many(starts, points, coordinates, pieces, fitted, k, out, space):  # pragma: no cover - compiled

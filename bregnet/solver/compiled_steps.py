@@ -131,14 +131,15 @@ def _residuals(
 
 def _mix(sets, scale, begin, end):  # pragma: no cover - compiled
     """Put sum and difference in place of two sets, times a scale."""
-    for k in range(begin, end):
-        for a in range(sets.shape[2]):
-            one, other = sets[0, k, a], sets[1, k, a]
-            sets[0, k, a], sets[1, k, a] = scale * (one + other), scale * (one - other)
+    size = sets[0].size // max(1, sets.shape[1])
+    one, other = sets[0].ravel()[begin * size : end * size], sets[1].ravel()[begin * size : end * size]
+    for i in range(len(one)):
+        total = one[i] + other[i]
+        one[i], other[i] = scale * total, scale * (one[i] - other[i])
 
 
 def _image(
-    mode, pairs, members, strength, kappa, fitted, pieces, slack, arriving, last, out, begin, end
+    mode, pairs, members, strength, kappa_rows, fitted, pieces, slack, arriving, last, out, begin, end
 ):  # pragma: no cover - compiled
     """The part of a thread in the quadratic form of the matrix of block 1 with pieces, and their slacks.
 
@@ -153,8 +154,9 @@ def _image(
     else:
         given = pieces, fitted[mode], none, slack, out, of_threads[mode, number]
         pair_pass(starts, points, differences, *given, begin, end)
-    for e in range(starts[begin], starts[end]):
-        total += slack[e] * slack[e]
+    size, slacks = pieces.shape[1], slack[starts[begin] : starts[end]]
+    for e in range(len(slacks)):
+        total += slacks[e] * slacks[e]
     if mode == len(of_threads) - 1:
         for at in range(members[0][begin], members[0][end]):
             j = members[1][at]
@@ -163,14 +165,13 @@ def _image(
         for at in range(members[0][begin], members[0][end]):
             j = members[1][at]
             total += strength[j] * fitted[mode, j] * fitted[mode, j]
-    for k in range(begin, end):
-        if not last:
-            for a in range(1, pieces.shape[1]):
-                out[k, a] += kappa[a - 1] * pieces[k, a]
-        part = pieces.dtype.type(0)
-        for a in range(1, pieces.shape[1]):
-            part += kappa[a - 1] * pieces[k, a] * pieces[k, a]
-        total += part
+    here = slice(begin * size, end * size)
+    weights, values, products = kappa_rows.ravel()[here], pieces.ravel()[here], out.ravel()[here]
+    if not last:
+        for i in range(len(values)):
+            products[i] += weights[i] * values[i]
+    for i in range(len(values)):
+        total += weights[i] * values[i] * values[i]
     return total
 
 
@@ -183,7 +184,7 @@ def _conjugate_gradients(
     takes no product, saves a third of the passes over pairs.
     """
     least, most, reduction = limits
-    direction, image, scaled, fitted, slack, arriving = work
+    direction, image, scaled, kappa_rows, fitted, slack, arriving = work
     n_modes, here = len(residual), slice(pairs[0][begin], pairs[0][end])
     going, last = np.ones(n_modes, np.bool_), np.zeros(n_modes, np.bool_)
     energy, curvature = np.zeros(n_modes), np.zeros(n_modes)
@@ -202,7 +203,7 @@ def _conjugate_gradients(
                 enough = energy[mode] * energy[mode] <= reduction * first[mode] * before[mode]
                 last[mode] = step == most or (step >= least and enough)
                 given = fitted, direction[mode], slack[mode], (team[0], arriving), last[mode], image[mode]
-                curvature[mode] = image_of(mode, pairs, members, strength, kappa, *given, begin, end)
+                curvature[mode] = image_of(mode, pairs, members, strength, kappa_rows, *given, begin, end)
         add_up(team, curvature)
         for mode in range(n_modes):
             going[mode] &= energy[mode] > 0 and curvature[mode] > 0
@@ -234,15 +235,15 @@ def _conjugate_gradients(
         wait(team)
 
 
-def _advance_slacks(state, change, slack, relaxation, begin, end):  # pragma: no cover - compiled
-    """The step w += g (s - R u) of the pairs from `begin` to `end`, and |w| - R u in place of the change of R u."""
-    w, changed, now = state[begin:end], change[begin:end], slack[begin:end]
+def _advance_slacks(state, change, slack, total, relaxation):  # pragma: no cover - compiled
+    """The step w += g (s - R u), |w| - R u in place of the change of R u, and the sum of max(w, 0)."""
     zero = state.dtype.type(0)
-    for e in range(len(w)):
-        now[e] += changed[e]
-    for e in range(len(w)):
-        moved = w[e] + relaxation * (max(-w[e], zero) - now[e])
-        w[e], changed[e] = moved, abs(moved) - now[e]
+    for e in range(len(state)):
+        now = slack[e] + change[e]
+        moved = state[e] + relaxation * (max(-state[e], zero) - now)
+        state[e], slack[e], change[e] = moved, now, abs(moved) - now
+    for e in range(len(state)):
+        total[e] += max(state[e], zero)
 
 
 def _finish(
@@ -253,19 +254,17 @@ def _finish(
     piece_sums, slack_sums = sums
     starts, points, differences = pairs
     n_sets, _, size = pieces.shape
-    zero = slacks.dtype.type(0)
+    here = slice(starts[begin], starts[end])
     if n_sets == 2:
         half = pieces.dtype.type(0.5)
         mix(change, half, begin, end)
-        mix(gain.reshape((2, -1, 1)), half, starts[begin], starts[end])
+        mix(gain, half, starts[begin], starts[end])
     for q in range(n_sets):
-        advance_slacks(slacks[q], gain[q], now[q], relaxation, starts[begin], starts[end])
+        advance_slacks(slacks[q, here], gain[q, here], now[q, here], slack_sums[q, here], relaxation)
         pair_sums(starts, points, differences, gain[q], moments[q], arriving[q, team[0]], begin, end)
     wait(team)
     for q in range(n_sets):
         add_from_points(arriving[q], members, moments[q], begin, end)
-        for e in range(starts[begin], starts[end]):
-            slack_sums[q, e] += max(slacks[q, e], zero)
         for k in range(begin, end):
             piece_sums[q, k, 0] += pieces[q, k, 0] + change[q, k, 0]
             for a in range(size):
@@ -281,8 +280,8 @@ def _iterate_share(
 ):  # pragma: no cover - compiled  # fmt: skip
     """What one thread does in some iterations; heights are its own copy."""
     _, _, slopes, pieces = state
-    clipped, residual, change, gain, direction, image, scaled, fitted, slack, arriving = work
-    for_gradients = direction, image, scaled, fitted, slack, arriving
+    clipped, residual, change, gain, direction, image, scaled, kappa_rows, fitted, slack, arriving = work
+    for_gradients = direction, image, scaled, kappa_rows, fitted, slack, arriving
     for _ in range(n_steps):
         clip_slopes(team, slopes, penalty, heights, clipped, begin, end)
         residuals(pieces, slopes, clipped, moments, members, data, kappa, fitted, residual, begin, end)
@@ -316,8 +315,10 @@ def iterate(threads, chunks, pairs, members, data, penalty, kappa, relaxation, l
     team = new_team(len(chunks), 2 * heights.size)
     residual, change, direction, image, scaled = (np.empty_like(pieces) for _ in range(5))
     gain, slack = np.empty_like(slacks), np.empty_like(slacks)
+    kappa_rows = np.zeros_like(pieces[0])
+    kappa_rows[:, 1:] = kappa
     at_points = np.empty((n_sets, n_points), kind), slack, np.empty((n_sets, len(chunks), n_points), kind)
-    work = np.empty_like(slopes), residual, change, gain, direction, image, scaled, *at_points
+    work = np.empty_like(slopes), residual, change, gain, direction, image, scaled, kappa_rows, *at_points
     own_heights = [heights.copy() for _ in chunks]
 
     def share(number, begin, end):
