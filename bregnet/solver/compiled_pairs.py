@@ -14,6 +14,7 @@ from bregnet.solver.compiled import add_products
 UNSIGNED = np.uintp
 MANY_FEATURES = 12  # from which the features of a pair are handled side by side, not the pairs of a piece
 EPSILON = (float(np.finfo(np.float32).eps), float(np.finfo(np.float64).eps))
+BESIDE, MOST_BESIDE = 32, 50  # blocks that are inverted side by side, and up to which size that is faster
 SCAN_BLOCK = 256  # points whose coordinates and excesses stay in the first-level cache while pieces pass over them
 
 
@@ -313,8 +314,8 @@ def _add_outer(row, weight, matrix):  # pragma: no cover - compiled
             line[q + 1] += value * row[q]
 
 
-def _invert_block(matrix, scale):  # pragma: no cover - compiled
-    """The inverse of a positive definite matrix whose lower half is given, good enough to precondition."""
+def _scale_block(matrix, scale):  # pragma: no cover - compiled
+    """Scale a positive definite matrix whose lower half is given, so that its diagonal is 1 and a little more."""
     size = len(matrix)
     for p in range(size):
         scale[p] = 1 / np.sqrt(matrix[p, p]) if matrix[p, p] > 0 else 1
@@ -322,10 +323,56 @@ def _invert_block(matrix, scale):  # pragma: no cover - compiled
         for q in range(p):
             matrix[p, q] *= scale[p] * scale[q]
         matrix[p, p] = 1 + 10 * size * EPSILON[matrix.itemsize // 8]  # rounding
-    invert_in_place(matrix)
+
+
+def _unscale_block(matrices, number, scale, out):  # pragma: no cover - compiled
+    """The inverse of the matrix that was scaled, from one of those that `invert_beside` leaves."""
+    for p in range(len(out)):
+        for q in range(p + 1):
+            out[p, q] = out[q, p] = -matrices[p, q, number] * scale[p] * scale[q]
+
+
+def _add_gram(block, width, matrix):  # pragma: no cover - compiled
+    """Add the lower half of the sum of (1, row)(1, row)' over rows, four at a time; there is room for 3 more."""
+    dimension = block.shape[1]
+    block[width : width + 3] = 0
+    matrix[0, 0] += width
+    for e in range(0, width, 4):
+        r0, r1, r2, r3 = block[e], block[e + 1], block[e + 2], block[e + 3]
+        for p in range(dimension):
+            v0, v1, v2, v3, line = r0[p], r1[p], r2[p], r3[p], matrix[p + 1]
+            line[0] += v0 + v1 + v2 + v3
+            for q in range(p + 1):
+                line[q + 1] += v0 * r0[q] + v1 * r1[q] + (v2 * r2[q] + v3 * r3[q])
+
+
+def _invert_beside(matrices, row, factor):  # pragma: no cover - compiled
+    """Minus the inverses of positive definite matrices (m, m, b) side by side, whose lower halves are given.
+
+    The sweeps of `invert_in_place`, in a sixth of the time with 33 rows: loops are long enough for vectors.
+    """
+    size, beside = matrices.shape[0], matrices.shape[2]
     for p in range(size):
-        for q in range(size):
-            matrix[p, q] *= scale[p] * scale[q]
+        for a in range(size):
+            given = matrices[p, a] if a < p else matrices[a, p]
+            for b in range(beside):
+                row[a, b] = given[b]
+        for b in range(beside):
+            factor[size, b] = 1 / row[p, b]
+        for a in range(size):
+            for b in range(beside):
+                factor[a, b] = row[a, b] * factor[size, b]
+        for a in range(size):
+            for c in range(a + 1):
+                line, one, other = matrices[a, c], factor[a], row[c]
+                for b in range(beside):
+                    line[b] -= one[b] * other[b]
+        for a in range(size):
+            swept, found = matrices[p, a] if a < p else matrices[a, p], factor[a]
+            for b in range(beside):
+                swept[b] = found[b]
+        for b in range(beside):
+            matrices[p, p, b] = -factor[size, b]
 
 
 def _invert(
@@ -339,8 +386,13 @@ def _invert(
     cell_starts, cell_points, offsets = members
     dimension, kind = len(kappa), differences.dtype
     most = most_pairs(starts, begin, end)
-    block, nothing = np.empty((most, dimension), kind), np.zeros(dimension, kind)
-    matrix, scale = np.empty((dimension + 1, dimension + 1), kind), np.empty(dimension + 1, kind)
+    block, nothing = np.empty((most + 3, dimension), kind), np.zeros(dimension, kind)
+    size, beside = dimension + 1, BESIDE if dimension < MOST_BESIDE else 1
+    matrix, scale = np.empty((size, size), kind), np.empty((beside, size), kind)
+    matrices, row = np.zeros((size, size, beside), kind), np.empty((size, beside), kind)
+    scaled_row, numbers, count = np.empty((size + 1, beside), kind), np.empty(beside, np.int64), 0
+    for p in range(size):
+        matrices[p, p] = 1  # also those that are not used at the end have an inverse
     work, inverse = space_by_pairs(most, kappa), 1 / kappa
     unit, column = np.zeros((1, 1, dimension + 1), kind), np.empty((1, 1, dimension + 1), kind)
     unit[0, 0, 0] = 1
@@ -356,19 +408,33 @@ def _invert(
                 nought = UNSIGNED(0)
                 divide_by_pairs(*pairs, UNSIGNED(k), inverse, own[k], factor, nought, unit, column, nought, work)
                 columns[k] = column[0, 0]
+        else:
+            matrix[:] = 0
+            for feature in range(dimension):
+                matrix[feature + 1, feature + 1] = kappa[feature]
+            add_gram(block, width, matrix)
+            for at in range(cell_starts[k], cell_starts[k + 1]):
+                j = cell_points[at]
+                add_outer(nothing if len(offsets) == 0 else offsets[j], at_points[j], matrix)
+            scale_block(matrix, scale[count])
+            if beside == 1:
+                invert_in_place(matrix)
+            for p in range(size):
+                for q in range(p + 1):
+                    matrices[p, q, count] = -matrix[p, q] if beside == 1 else matrix[p, q]
+            numbers[count] = k
+            count += 1
+        if count < beside and k < end - 1:
             continue
-        matrix[:] = 0
-        for feature in range(dimension):
-            matrix[feature + 1, feature + 1] = kappa[feature]
-        for e in range(width):
-            add_outer(block[e], kind.type(1), matrix)
-        for at in range(cell_starts[k], cell_starts[k + 1]):
-            j = cell_points[at]
-            add_outer(nothing if len(offsets) == 0 else offsets[j], at_points[j], matrix)
-        invert_block(matrix, scale)
-        out[starts_of[k] : starts_of[k + 1]] = matrix.ravel()
-        if len(columns) > 0:
-            columns[k] = matrix[0]
+        if count > 0 and beside > 1:
+            invert_beside(matrices, row, scaled_row)
+        for number in range(count):
+            m = numbers[number]
+            found = out[starts_of[m] : starts_of[m + 1]].reshape((size, size))
+            unscale_block(matrices, number, scale[number], found)
+            if len(columns) > 0:
+                columns[m] = found[0]
+        count = 0
 
 
 def _space_by_pairs(most, kappa):  # pragma: no cover - compiled
@@ -590,7 +656,10 @@ pair_grams = compiled(_pair_grams)
 invert_in_place = compiled(_invert_in_place)
 pair_matrix = compiled(_pair_matrix)
 add_outer = compiled(_add_outer)
-invert_block = compiled(_invert_block)
+scale_block = compiled(_scale_block)
+unscale_block = compiled(_unscale_block)
+add_gram = compiled(_add_gram)
+invert_beside = compiled(_invert_beside)
 invert = compiled(_invert)
 space_by_pairs = compiled(_space_by_pairs)
 precondition_by_pairs = compiled(_precondition_by_pairs)
