@@ -27,8 +27,8 @@ class Options:
     tol : float
         Stop when the certified relative gap is this small.
     max_iter : int
-    relaxation : float
-        Over-relaxation g of both blocks, in (0, 2).
+    relaxation : float or None
+        Over-relaxation g of both blocks, in (0, 2); None chooses by the kind of iteration.
     rho : float or None
         Step size; None chooses it from the problem.
     tight_from : float
@@ -45,7 +45,7 @@ class Options:
 
     tol: float = 1e-2
     max_iter: int = 5000
-    relaxation: float = 1.7
+    relaxation: float | None = None
     rho: float | None = None
     tight_from: float = 0
     interior_after: int = 400

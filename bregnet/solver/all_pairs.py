@@ -20,6 +20,7 @@ from bregnet.solver.polish import keep_points, strictly_convex, tightest
 from bregnet.solver.result import relative_gap
 
 STEP_SCALE = 10.0  # of rho; within a factor of about 3 of the best for alpha from 1e-3 to 1e-1 and 30 to 1000 points
+RELAXATION = 1.7
 SLOPE_WEIGHT = 0.05  # kappa / n: weight of the copy of the slopes beside the slacks
 
 
@@ -102,7 +103,7 @@ class AllPairs(Iteration):
 
     def step(self) -> None:
         """Both blocks of ADMM, over-relaxed, on the state."""
-        state, geometry, relaxation = self.state, self.problem.geometry, self.options.relaxation
+        state, geometry, relaxation = self.state, self.problem.geometry, self.options.relaxation or RELAXATION
         clipped = self._clipped_slopes()
         state.pieces = self._factor.solve(pull(geometry, self._moments, self.kappa, 2 * clipped - state.slopes))
         self._moments = self.kernel.advance(state.slacks, state.pieces, geometry.fitted(state.pieces), relaxation)

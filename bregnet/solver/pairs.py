@@ -12,6 +12,7 @@ and fitted_j = z_j where every point has a piece of its own. Two operators behin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -137,8 +138,8 @@ class PairOperator(ABC):
         """R' diag(weights) R u, (K, d + 1)."""
 
     @abstractmethod
-    def advance(self, pieces: Tensor, state: Tensor, relaxation: float) -> Tensor:
-        """Add g (max(-w, 0) - R u) to w (E,) in place; returns R'(|w| - R u), (K, d + 1)."""
+    def adjoint(self, values: Tensor) -> Tensor:
+        """R't for values t (E,) of this rank's pairs, (K, d + 1)."""
 
     @abstractmethod
     def spread(self) -> Tensor:
@@ -287,21 +288,23 @@ class CompiledPairs(PairOperator):
         self._own.run(lambda _, *chunk: self._compiled.pair_slacks(*given, *chunk), self._chunks)
         return out
 
+    def adjoint(self, values: Tensor) -> Tensor:
+        """R't."""
+        return self._summed(self._compiled.pair_sums, values.numpy())
+
     def normal(self, pieces: Tensor, weights: Tensor | None = None) -> Tensor:
         """R' diag(weights) R u."""
-        none = pieces.new_empty(0)
-        return self._summed(pieces, none if weights is None else weights, none, 0.0)
+        weights = pieces.new_empty(0) if weights is None else weights
+        slack = np.empty(len(self._points), dtype=self._kind)
+        arrays = (part.numpy() for part in (pieces, self.fitted(pieces), weights))
+        return self._summed(self._compiled.pair_pass, *arrays, slack)
 
-    def advance(self, pieces: Tensor, state: Tensor, relaxation: float) -> Tensor:
-        """The step of w, and R'(|w| - R u) after it."""
-        return self._summed(pieces, pieces.new_empty(0), state, relaxation)
-
-    def _summed(self, pieces: Tensor, weights: Tensor, state: Tensor, relaxation: float) -> Tensor:
-        rows = torch.empty_like(pieces)
-        arrays = (part.numpy() for part in (pieces, self.fitted(pieces), weights, state))
-        given = *self.layout, *arrays, self._kind.type(relaxation), rows.numpy()
-        arriving = self._arriving.numpy()
-        self._own.run(lambda number, *chunk: self._compiled.pair_pass(*given, arriving[number], *chunk), self._chunks)
+    def _summed(self, function: Callable[..., None], *arrays: np.ndarray) -> Tensor:
+        """R't from the function that computes its two parts."""
+        shape = self.geometry.n_pieces, self.geometry.dimension + 1
+        rows, arriving = torch.empty(shape, dtype=self.dtype), self._arriving.numpy()
+        given = *self.layout, *arrays, rows.numpy()
+        self._own.run(lambda number, *chunk: function(*given, arriving[number], *chunk), self._chunks)
         return self._collected(rows, self._arriving.sum(0) if len(arriving) > 1 else self._arriving[0])
 
     def spread(self) -> Tensor:
@@ -382,8 +385,8 @@ class TorchPairs(PairOperator):
         slopes = torch.linalg.vecdot(pieces[self.pieces, 1:], self._differences)
         return self.fitted(pieces)[self.points] - pieces[self.pieces, 0] - slopes
 
-    def _adjoint(self, values: Tensor) -> Tensor:
-        """R't, (K, d + 1)."""
+    def adjoint(self, values: Tensor) -> Tensor:
+        """R't."""
         geometry = self.geometry
         rows = values.new_zeros((geometry.n_pieces, geometry.dimension + 1))
         rows[:, 0].index_add_(0, self.pieces, values, alpha=-1)
@@ -393,13 +396,7 @@ class TorchPairs(PairOperator):
     def normal(self, pieces: Tensor, weights: Tensor | None = None) -> Tensor:
         """R' diag(weights) R u."""
         slack = self.slacks(pieces)
-        return self._adjoint(slack if weights is None else slack * weights)
-
-    def advance(self, pieces: Tensor, state: Tensor, relaxation: float) -> Tensor:
-        """The step of w, and R'(|w| - R u) after it."""
-        slack = self.slacks(pieces)
-        state.add_((-state).clamp_min_(0) - slack, alpha=relaxation)
-        return self._adjoint(state.abs() - slack)
+        return self.adjoint(slack if weights is None else slack * weights)
 
     def spread(self) -> Tensor:
         """Sums of squares of x_j - m_k, and the number of pairs."""

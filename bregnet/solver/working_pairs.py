@@ -39,7 +39,10 @@ from bregnet.solver.regression import Regression
 from bregnet.solver.result import relative_gap
 
 STEP_SCALE = 2.7  # of rho; a factor of 2 either way costs little (alpha from 1e-5 to 1e-1, 2 to 37 features)
-SLOPE_WEIGHT = 0.5  # of kappa, in units of a piece's share of R'R; 0.05 fails at 32 features, 5 doubles iterations
+# Of kappa, in units of a piece's share of R'R, for one piece set, and for two over the root of 2: 0.05 fails at 32
+# features, 5 doubles iterations. DC takes a tenth more with 0.5 in place of 0.35, convex regression fewer.
+SLOPE_WEIGHT = 0.5
+RELAXATION = 1.7, 1.8  # of one piece set and of two: DC takes 5% more with 1.7, and at times twice as many with 1.95
 TINY_ALPHA = 1e-5  # below, targets are interpolated, and multipliers fall with alpha itself
 DRIFT = 1.3  # of the number of pairs, or of how far they span, before step sizes are chosen again
 # The most by which the mean square that pairs span in a feature may fall from a check to the next: a few pairs may all
@@ -51,10 +54,16 @@ STAYS = -128  # in place of a count
 # (3000 x 24) from 1014 to 488 iterations.
 IMBALANCE = 4.0
 BALANCED_FROM, BALANCED_GAP = 20, 0.03  # iterations and gap between which the two can be distinguished
+# Before, the bound lags while pairs are missing: DC of 1000 x 2 points with alpha 0.1 took 577 iterations, now 236.
+LAGGING_UNTIL = 40
 VIOLATION = 0.05  # in tolerances, of the root of the objective: pairs that are violated by more join
 # Iterations between scans, and the least and largest growth of that number: pairs are found early and change little
 # later. With 5, 1.2, 1.2 DC takes as many iterations and a fifth more time; with 8 two features may take twice as many.
 FIRST_CHECKS, CHECK_GROWTH = 5, (1.1, 1.25)
+# Iterations between scans, at most, while one finds as many pairs as this share of those there are: they wait for each
+# other. DC of 1000 x 16 points with alpha 1e-4 takes 1000 iterations in place of 9500. So many again as make a scan
+# take no more than a third of the time.
+WAITING, JOINING, SCAN_COST = 30, 0.01, 0.4
 # The gap, in tolerances, up to which pains are taken with a function and a bound, and the iteration from which they
 # always are. For one set a repair of multipliers gains a factor of 1.5 to 3; for two, closing the masses along short
 # paths gains 2 or 3. The mean of the iterates since the last check may have half the gap of the last one, and much less
@@ -140,13 +149,14 @@ class WorkingPairs(Iteration):
         super().__init__(problem, options)
         self.operator = operator or pair_operator(problem.geometry, options.dtype, problem.ranks)
         self._targets = problem.targets.to(self.operator.dtype)
+        self._relaxation = options.relaxation or RELAXATION[problem.n_sets - 1]
         self._alpha = float(problem.penalty.level.mean())
         if start is None:
             self.state = state = self._resting()
         else:
             self.state = state = self._carried_over(start.to(self.operator.dtype))
             self.operator.choose(state.keys)
-        self._distance = math.inf  # the gap in tolerances at the last check
+        self._distance = self._waiting = math.inf  # the gap in tolerances, and how long new pairs may wait
         self._restart_sums()
         with self.session():
             self._rescale(options.rho or self._rho(state.unit))
@@ -199,7 +209,8 @@ class WorkingPairs(Iteration):
         """rho where alpha is 1, and kappa (d,), for the pairs of all ranks: their number, and how far they span."""
         geometry, ranks = self.problem.geometry, self.problem.ranks
         spread = ranks.sum(self.operator.spread())  # (d + 1,), the last entry the number of pairs
-        kappa = torch.where(spread > 0, SLOPE_WEIGHT * spread / geometry.n_pieces, 1.0)[:-1]
+        weight = SLOPE_WEIGHT / math.sqrt(self.problem.n_sets)
+        kappa = torch.where(spread > 0, weight * spread / geometry.n_pieces, 1.0)[:-1]
         per_pair = math.sqrt(geometry.n_points * max(1.0, float(spread[-1])))  # with the number alone tiny alphas fail
         return STEP_SCALE / (self.problem.n_sets * per_pair), kappa
 
@@ -212,12 +223,16 @@ class WorkingPairs(Iteration):
         problem, state = self.problem, self.state
         strength = problem.curvature * (problem.n_sets / state.rho)
         self._block = BlockOne(self.operator, problem.n_sets, state.kappa, strength)
-        self._moments = self._advanced(0.0)
+        self._slacks_now = self._slacks_of_pieces()
+        self._moments = self._moments_now()
 
-    def _advanced(self, relaxation: float) -> Tensor:
-        """The step of w, and R'(|w| - R u), (Q, K, d + 1)."""
-        each = zip(self.state.pieces, self.state.slacks, strict=True)
-        return torch.stack([self.operator.advance(u, w, relaxation) for u, w in each])
+    def _slacks_of_pieces(self) -> Tensor:
+        """R u, (Q, E)."""
+        return torch.stack([self.operator.slacks(u) for u in self.state.pieces])
+
+    def _moments_now(self) -> Tensor:
+        """R'(|w| - R u), (Q, K, d + 1)."""
+        return torch.stack([self.operator.adjoint(values) for values in self.state.slacks.abs() - self._slacks_now])
 
     def _clipped_slopes(self) -> Tensor:
         """p, the slopes that the penalty agrees with."""
@@ -242,10 +257,10 @@ class WorkingPairs(Iteration):
             (targets, self._block.strength.numpy()),
             ((penalty.level / (state.rho * state.kappa)).numpy(), signs),
             self._block.kappa.numpy(),
-            targets.dtype.type(self.options.relaxation),
+            targets.dtype.type(self._relaxation),
             CONJUGATE_GRADIENTS,
             self._block.preconditioner.arrays,
-            tuple(part.numpy() for part in (state.slacks, state.slopes, state.pieces, state.heights)),
+            tuple(part.numpy() for part in (state.slacks, self._slacks_now, state.slopes, state.pieces, state.heights)),
             self._moments.numpy(),
             tuple(part.numpy() for part in self._sums),
             n_steps,
@@ -254,7 +269,7 @@ class WorkingPairs(Iteration):
 
     def step(self) -> None:
         """Both blocks, over-relaxed."""
-        state, relaxation = self.state, self.options.relaxation
+        state, relaxation = self.state, self._relaxation
         clipped = self._clipped_slopes()
         residual = self._moments
         residual[..., 1:] += state.kappa.to(residual.dtype) * (2 * clipped - state.slopes - state.pieces[..., 1:])
@@ -269,7 +284,9 @@ class WorkingPairs(Iteration):
         state.pieces += _modes(changes) / len(modes)
         if state.copies is not None:
             state.copies.add_(self.operator.fitted(_modes(state.pieces)[-1]) - agreed, alpha=relaxation)
-        self._moments = self._advanced(relaxation)
+        self._slacks_now = self._slacks_of_pieces()
+        state.slacks.add_((-state.slacks).clamp_min_(0) - self._slacks_now, alpha=relaxation)
+        self._moments = self._moments_now()
         state.slopes.add_(state.pieces[..., 1:] - clipped, alpha=relaxation)
         self._sums[0].add_(torch.cat([state.pieces[..., :1], clipped], dim=-1))
         self._sums[1].add_(state.slacks.clamp_min(0))
@@ -297,7 +314,14 @@ class WorkingPairs(Iteration):
         The gap falls about with the square of the number of iterations.
         """
         growth = min(max(math.sqrt(self._distance), CHECK_GROWTH[0]), CHECK_GROWTH[1])
-        return max(self.n_iter + FIRST_CHECKS, math.ceil(growth * self.n_iter))
+        return max(self.n_iter + FIRST_CHECKS, math.ceil(min(growth * self.n_iter, self.n_iter + self._waiting)))
+
+    def _waiting_for(self, n_joined: int) -> float:
+        """How long pairs that are violated next may wait for a scan."""
+        n, n_pieces, ranks = self.problem.geometry.n_points, self.problem.geometry.n_pieces, self.problem.ranks
+        numbers = torch.tensor([n_joined, len(self.state.keys)], dtype=torch.float64)
+        n_joined, n_pairs = ranks.sum(numbers).clamp_min(1).tolist()
+        return max(WAITING, SCAN_COST * n * n_pieces / n_pairs) * max(1.0, JOINING * n_pairs / n_joined)
 
     def certify(self, best: Certified) -> Certified:
         """Scan all pieces and points, value the function, bound, and exchange pairs."""
@@ -321,7 +345,7 @@ class WorkingPairs(Iteration):
             objective, pieces = problem.primal(pieces)  # the scan may be in single precision
         self._distance = self._far(min(objective, best.objective), bound)
         if self._distance > 1:
-            self._exchange(violated)
+            self._waiting = self._waiting_for(self._exchange(violated))
             self._choose_steps(self._imbalance(min(objective, best.objective), bound, slopes))
         self._restart_sums()
         return Certified(objective, pieces, bound)
@@ -355,9 +379,8 @@ class WorkingPairs(Iteration):
         early = self.n_iter < BALANCED_FROM or relative_gap(objective, bound) < BALANCED_GAP
         # of absolute errors the bound may lag for other reasons: 3000 iterations in place of 250 with 18 points
         known = not early and value < objective and self.state.copies is None
-        return self.problem.ranks.agreed(
-            (objective - value) / max(value - bound, sys.float_info.min) if known else 1.0
-        )[0]
+        ratio = (objective - value) / max(value - bound, sys.float_info.min) if known else 1.0
+        return self.problem.ranks.agreed(max(ratio, 1.0) if self.n_iter < LAGGING_UNTIL else ratio)[0]
 
     def _bound(self, objective: float | None) -> float:
         """A certified lower bound, tightened where it is near enough to an objective for that to help."""
@@ -386,8 +409,8 @@ class WorkingPairs(Iteration):
         found = stationarity(self.operator, self.problem.signs, point) if found is None else found
         return self.problem.dual_value(found, point.theta, point.mass(self.operator), tight=tight)
 
-    def _exchange(self, violated: Tensor) -> None:
-        """Let violated pairs join, and those leave that have been without a multiplier for some time.
+    def _exchange(self, violated: Tensor) -> int:
+        """Let violated pairs join, whose number is returned, and idle ones leave.
 
         A pair joins without a multiplier, and with the slack that it has where that is positive. One that has left
         and joins again stays: pairs that come and go would keep a fit from converging.
@@ -399,7 +422,7 @@ class WorkingPairs(Iteration):
             state.keys, state.idle < IDLE_CHECKS, operator.mine(violated), state.left
         )
         if not operator.ranks.any(len(left) > len(state.left) or len(keys) > len(kept)):
-            return
+            return 0
         operator.choose(keys)
         slacks = torch.stack([-operator.slacks(u).clamp_min(0) for u in state.pieces])
         idle = torch.full_like(keys, -IDLE_CHECKS, dtype=torch.int8)  # who joins has twice the time
@@ -407,6 +430,7 @@ class WorkingPairs(Iteration):
         state.slacks = slacks.index_copy_(1, places, state.slacks.index_select(1, kept))
         state.idle = idle.index_copy_(0, places, state.idle[kept])
         state.keys, state.left = keys, left
+        return len(keys) - len(kept)
 
     def _choose_steps(self, imbalance: float) -> None:
         """Choose step sizes for the pairs there are, and for how primal and dual infeasibility compare."""
@@ -432,20 +456,20 @@ class WorkingPairs(Iteration):
         values = {name: part for name, part in parts.items() if name not in tensors}
         values["summed_from"] = self._summed_from
         sums = dict(zip(("sum_of_pieces", "sum_of_slacks"), self._sums, strict=True))
-        return values, {**tensors, **sums, "moments": self._moments}
+        return values, {**tensors, **sums, "moments": self._moments, "slacks_now": self._slacks_now}
 
     def restore(self, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on from a snapshot."""
         device = self.state.keys.device
         there: dict[str, Any] = {name: part.to(device, copy=True) for name, part in tensors.items()}
-        moments = there.pop("moments")
+        moments, slacks = there.pop("moments"), there.pop("slacks_now")
         self._sums = there.pop("sum_of_pieces"), there.pop("sum_of_slacks")
         values = dict(values)
         self._summed_from = values.pop("summed_from")
         self.state = PairState(**values, **there)
         self.operator.choose(self.state.keys)
         self._prepare()
-        self._moments = moments
+        self._moments, self._slacks_now = moments, slacks
 
 
 def _exchanged(keys: Tensor, staying: Tensor, violated: Tensor, left: Tensor) -> list[Tensor]:
