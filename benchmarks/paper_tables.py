@@ -31,8 +31,8 @@ REASONS = {  # what is known of a row that is behind, by the name of its set
     ),
     "Wine Quality": (
         "The program is solved to a gap of 1%, so it is not the solver that holds the score back. Many wines are there"
-        " several times: a small alpha repeats the grades of those that were seen, a large one grades the others better,"
-        " and between the two the score of held-out rows is flat. An average of many fits has both."
+        " several times: a small alpha repeats the grades of those that were seen, a large one grades the others"
+        " better, and between the two the score of held-out rows is flat. An average of many fits has both."
     ),
     "Iris": (
         "The paper's folds are not published, and one row more or less is two thirds of a percent;"
