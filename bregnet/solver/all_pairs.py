@@ -103,7 +103,8 @@ class AllPairs(Iteration):
 
     def step(self) -> None:
         """Both blocks of ADMM, over-relaxed, on the state."""
-        state, geometry, relaxation = self.state, self.problem.geometry, self.options.relaxation or RELAXATION
+        state, geometry = self.state, self.problem.geometry
+        relaxation = RELAXATION if self.options.relaxation is None else self.options.relaxation
         clipped = self._clipped_slopes()
         state.pieces = self._factor.solve(pull(geometry, self._moments, self.kappa, 2 * clipped - state.slopes))
         self._moments = self.kernel.advance(state.slacks, state.pieces, geometry.fitted(state.pieces), relaxation)

@@ -20,7 +20,7 @@ from bregnet._core import validation as check
 from bregnet._core.files import UnreadableFileError, read_tensors, write_tensors
 from bregnet.distributed import ALONE, Ranks
 
-KIND, VERSION = "checkpoint", 2
+KIND, VERSION = "checkpoint", 3
 LATEST = "latest.json"
 STRIDE = 5  # iterations between looks at the clock, which ranks must agree on
 

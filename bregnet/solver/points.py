@@ -248,7 +248,7 @@ def working_pairs_need(
     each, size = 8 if fine else 4, n_features + 1
     n_pairs = n_points * min(40 * n_sets, n_pieces) // n_processes  # about 40 a point (benchmarks.scale)
     keys = 80  # bytes of a pair: what it joins, also while it is sorted in, and its part in a check
-    state = n_pairs * (keys + each * (n_sets + n_features))
+    state = n_pairs * (keys + each * (4 * n_sets + n_features))  # w, R u, and the changes of these in an iteration
     points = (8 + 2 * each) * n_points * size
     n_arrays = 24  # of the size of all pieces that an iteration, or a check, has at the same time
     pieces = n_pieces * n_sets * size * (each * size + n_arrays * each)

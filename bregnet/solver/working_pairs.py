@@ -54,7 +54,12 @@ STAYS = -128  # in place of a count
 # (3000 x 24) from 1014 to 488 iterations.
 IMBALANCE = 4.0
 BALANCED_FROM, BALANCED_GAP = 20, 0.03  # iterations and gap between which the two can be distinguished
-# Before, the bound lags while pairs are missing: DC of 1000 x 2 points with alpha 0.1 took 577 iterations, now 236.
+# The growth of the number of iterations from one such change to the next: with a change at every check it swings by a
+# factor of 1000, and the errors chase each other. DC of 100 points on a line with alpha 2e-5 had 80% after 5000
+# iterations in place of 20%.
+REBALANCED_AFTER = 2
+# Before, the bound of two piece sets lags while pairs are missing: DC of 1000 x 2 points with alpha 0.1 took 577
+# iterations, now 236. Of one set it does not: with 822 points on a line and alpha 7e-4 it took 214 in place of 79.
 LAGGING_UNTIL = 40
 VIOLATION = 0.05  # in tolerances, of the root of the objective: pairs that are violated by more join
 # Iterations between scans, and the least and largest growth of that number: pairs are found early and change little
@@ -93,6 +98,8 @@ class PairState:
         rho where alpha is 1 and infeasibility is balanced.
     balance : float
         What rho was multiplied by on the way.
+    rebalanced : int
+        The iteration of the last such change.
     idle : Tensor of shape (E,), int8
         Checks in a row at which a pair had no multiplier, or STAYS.
     left : Tensor, int64
@@ -112,6 +119,7 @@ class PairState:
     rho: float
     unit: float
     balance: float
+    rebalanced: int
     idle: Tensor
     left: Tensor
     alpha: float
@@ -149,7 +157,7 @@ class WorkingPairs(Iteration):
         super().__init__(problem, options)
         self.operator = operator or pair_operator(problem.geometry, options.dtype, problem.ranks)
         self._targets = problem.targets.to(self.operator.dtype)
-        self._relaxation = options.relaxation or RELAXATION[problem.n_sets - 1]
+        self._relaxation = RELAXATION[problem.n_sets - 1] if options.relaxation is None else options.relaxation
         self._alpha = float(problem.penalty.level.mean())
         if start is None:
             self.state = state = self._resting()
@@ -167,6 +175,7 @@ class WorkingPairs(Iteration):
         The conditions that they meet are homogeneous in them, but for the error of the fit. From a smaller penalty
         they are taken as they are: to let them grow with alpha may take forever to mend.
         """
+        state = replace(state, rebalanced=0)
         if self._alpha == state.alpha:
             return state
         ratio = min(1.0, self._alpha / state.alpha)
@@ -203,7 +212,7 @@ class WorkingPairs(Iteration):
         unit, kappa = self._scales()
         idle = torch.zeros_like(keys, dtype=torch.int8)
         more = idle, keys[:0], self._alpha, self.problem.starting_copies()
-        return PairState(keys, slacks, slopes, pieces, heights, kappa, unit, unit, 1.0, *more)
+        return PairState(keys, slacks, slopes, pieces, heights, kappa, unit, unit, 1.0, 0, *more)
 
     def _scales(self) -> tuple[float, Tensor]:
         """rho where alpha is 1, and kappa (d,), for the pairs of all ranks: their number, and how far they span."""
@@ -317,11 +326,12 @@ class WorkingPairs(Iteration):
         return max(self.n_iter + FIRST_CHECKS, math.ceil(min(growth * self.n_iter, self.n_iter + self._waiting)))
 
     def _waiting_for(self, n_joined: int) -> float:
-        """How long pairs that are violated next may wait for a scan."""
+        """How long pairs that are violated next may wait for a scan, in steps that rounding hardly ever changes."""
         n, n_pieces, ranks = self.problem.geometry.n_points, self.problem.geometry.n_pieces, self.problem.ranks
         numbers = torch.tensor([n_joined, len(self.state.keys)], dtype=torch.float64)
         n_joined, n_pairs = ranks.sum(numbers).clamp_min(1).tolist()
-        return max(WAITING, SCAN_COST * n * n_pieces / n_pairs) * max(1.0, JOINING * n_pairs / n_joined)
+        waiting = max(WAITING, SCAN_COST * n * n_pieces / n_pairs) * max(1.0, JOINING * n_pairs / n_joined)
+        return WAITING * 2.0 ** math.floor(math.log2(waiting / WAITING))
 
     def certify(self, best: Certified) -> Certified:
         """Scan all pieces and points, value the function, bound, and exchange pairs."""
@@ -380,7 +390,8 @@ class WorkingPairs(Iteration):
         # of absolute errors the bound may lag for other reasons: 3000 iterations in place of 250 with 18 points
         known = not early and value < objective and self.state.copies is None
         ratio = (objective - value) / max(value - bound, sys.float_info.min) if known else 1.0
-        return self.problem.ranks.agreed(max(ratio, 1.0) if self.n_iter < LAGGING_UNTIL else ratio)[0]
+        lagging = self.problem.n_sets > 1 and self.n_iter < LAGGING_UNTIL
+        return self.problem.ranks.agreed(max(ratio, 1.0) if lagging else ratio)[0]
 
     def _bound(self, objective: float | None) -> float:
         """A certified lower bound, tightened where it is near enough to an objective for that to help."""
@@ -440,9 +451,9 @@ class WorkingPairs(Iteration):
         kappa = torch.maximum(kappa, alike / LEVELLING)
         drift = torch.cat([kappa / state.kappa, kappa.new_tensor([state.unit / unit])])
         moved = bool(drift.amax() > DRIFT or drift.amin() < 1 / DRIFT)
-        if not 1 / IMBALANCE < imbalance < IMBALANCE:
+        if not 1 / IMBALANCE < imbalance < IMBALANCE and self.n_iter >= REBALANCED_AFTER * state.rebalanced:
             state.balance *= min(max(math.sqrt(imbalance), 0.5), 2.0)
-            moved = True
+            state.rebalanced, moved = self.n_iter, True
         if moved and self.options.rho is None:
             state.unit = unit
             self._rescale(self._rho(unit), kappa)

@@ -59,6 +59,36 @@ def test_all_passes_make_the_same_iterates(kind, n_threads, monkeypatch):
         torch.testing.assert_close(other.slopes, whole.slopes, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_slacks_that_follow_the_pieces_stay_those_of_the_pieces(dtype):
+    """They are summed up from the changes, and not computed anew from check to check."""
+    problem = to_problem(random_program(35, n=(200, 200), d=(3, 3), dc=True))
+    work = iterated(problem, CompiledPairs, 600, dtype)
+    size = float(work.state.pieces.abs().max())
+    lost = (work._slacks_now - work._slacks_of_pieces()).abs().max()
+    assert 0 < lost <= 1000 * torch.finfo(dtype).eps * size
+
+
+def test_scans_follow_each_other_while_many_pairs_join():
+    problem = to_problem(random_program(37, n=(60, 60), d=(2, 2), dc=True))
+    work = WorkingPairs(problem, Options())
+    n_pairs = len(work.state.keys)
+    assert work._waiting_for(n_pairs) == working_pairs.WAITING
+    waits = [work._waiting_for(n_joined) for n_joined in range(n_pairs + 1)]
+    assert waits[0] > working_pairs.WAITING
+    assert (np.diff(waits) <= 0).all()
+
+
+def test_the_balance_changes_at_twice_the_iterations_of_its_last_change_at_the_earliest():
+    problem = to_problem(random_program(39, n=(60, 60), d=(2, 2), dc=True))
+    work, changes = WorkingPairs(problem, Options()), []
+    for iteration in range(20, 400, 10):
+        work.n_iter, before = iteration, work.state.balance
+        work._choose_steps(100.0 if len(changes) % 2 else 0.01)
+        changes += [iteration] * (work.state.balance != before)
+    assert changes == [20, 40, 80, 160, 320]
+
+
 @pytest.mark.parametrize("kind", KINDS, **NAMED)
 def test_the_fit_is_the_same_on_torch(kind):
     problem = to_problem(random_program(33, n=(50, 50), d=(2, 3), **kind))
