@@ -15,13 +15,16 @@ from bregnet._core.state import Tensors
 from bregnet.retrieval.engine import Engine, Settings
 from bregnet.retrieval.items import Found, Gallery
 from bregnet.retrieval.lift import Queries
-from bregnet.retrieval.scan import found_in_threads, half_is_fast, room_for, scan
+from bregnet.retrieval.scan import found_in_threads, half_is_fast, room_for, scan, spare_room
 from bregnet.retrieval.vectors import Vectors
 
 GROUP = 64  # items of which the best is looked for first
 # The width of vectors from which many queries go by half precision. With 64, 128 and 768 features it takes 1.4, 0.6 and
 # 0.4 of the time of single precision (10 nearest; 200,000 items, 50,000 with 768).
 HALF_WIDTH = 96
+# Queries before the copy in half precision is made: with 50,000 items of 128 features it takes 10 ms, and saves a query
+# 0.3 ms. Items that come and go between single queries would have it made each time.
+HALF_FROM = 32
 
 
 class FlatEngine(Engine):
@@ -35,7 +38,8 @@ class FlatEngine(Engine):
 
     def __init__(self, vectors: Vectors) -> None:
         self.vectors, self.gallery = vectors, vectors.gallery
-        self._n_half = self._n_missed = 0  # queries in half precision, and those that had to be asked again
+        # queries, those in half precision, and those of them that had to be asked again
+        self._n_asked = self._n_half = self._n_missed = 0
 
     @classmethod
     def build(cls, gallery: Gallery, settings: Settings) -> FlatEngine:
@@ -69,7 +73,8 @@ class FlatEngine(Engine):
 
     def batch_size(self, k: int) -> int:
         """How many queries to give at once."""
-        return min(4096, rows_at_once(room_for(k)))
+        spare = spare_room(len(self.gallery), 2) if self._half_is_for_many else 1
+        return min(4096, rows_at_once(room_for(k)), rows_at_once(spare, budget=1 << 25))
 
     def search(self, points: Tensor, k: int, settings: Settings) -> Found:
         """The k nearest items of each query, (m, k)."""
@@ -78,7 +83,7 @@ class FlatEngine(Engine):
             return self.vectors.ranked(self.vectors.lift.queries(points), everything, k)
         if points.device.type != "cpu":
             return self._grouped(self.vectors.lift.queries(points), k)
-        n_threads = torch.get_num_threads()
+        n_threads, self._n_asked = torch.get_num_threads(), self._n_asked + len(points)
         return found_in_threads(lambda some: self._scanned(some, k, n_threads), points, k)
 
     def within(self, points: Tensor, radii: Tensor, settings: Settings) -> list[Found]:
@@ -110,8 +115,12 @@ class FlatEngine(Engine):
 
         A single query takes as long as reading the items. Many take as long as their products.
         """
-        faster = n_queries == 1 or (self.vectors.width > HALF_WIDTH and half_is_fast())
-        return faster and 4 * self._n_missed <= self._n_half + 16
+        faster = self._n_asked > HALF_FROM and (n_queries == 1 or self._half_is_for_many)
+        return faster and 4 * self._n_missed <= self._n_half + 16  # one in four may be asked twice
+
+    @property
+    def _half_is_for_many(self) -> bool:
+        return self.vectors.width > HALF_WIDTH and half_is_fast()
 
     def _grouped(self, queries: Queries, k: int) -> Found:
         """The k nearest items (m, k), by the best products of groups of items."""

@@ -62,6 +62,8 @@ class Candidates:
         The rows of the items in the gallery, where products are given in another order.
     scanned : Scanned, default=None
         The vectors that products are made with; those in single precision by default.
+    n_items : int, default=None
+        How many of the items are looked at; all by default.
     parts : int, default=1
         How many candidates there is room for: those of so many scans.
 
@@ -84,11 +86,12 @@ class Candidates:
         k: int,
         names: Tensor | None = None,
         scanned: Scanned | None = None,
+        n_items: int | None = None,
         parts: int = 1,
     ) -> None:
-        self._scanned = scanned or vectors.single
+        self._scanned, n_items = scanned or vectors.single, len(vectors.coarse) if n_items is None else n_items
         m, width = len(queries), parts * room_for(k) + len(vectors.long)
-        room = room_for(k) + (spare_room(len(vectors.coarse), m) if self._scanned.is_half else 0)
+        room = room_for(k) + (spare_room(n_items, m) if self._scanned.is_half else 0)
         self._vectors, self._queries, self._names, self._k = vectors, queries, names, k
         self._limits = k, room, np.float32(self._scanned.relative), self._scanned.above.numpy()
         self.rows, self.divergences = torch.empty(m, width, dtype=torch.int64), torch.empty(m, width).double()
@@ -192,7 +195,7 @@ def _of_items(
     vectors: Vectors, queries: Queries, k: int, tile: tuple[int, int], scanned: Scanned, items: slice, parts: int
 ) -> Candidates:
     """Candidates among some items, by a tile of queries and items after the other; room for those of more parts."""
-    found = Candidates(vectors, queries, k, scanned=scanned, parts=parts)
+    found = Candidates(vectors, queries, k, scanned=scanned, n_items=items.stop - items.start, parts=parts)
     if scanned.is_half and len(queries) == 1:
         found.keep_alone(items.start, items.stop)
         return found
@@ -232,7 +235,7 @@ def scan(
 
     def some(part: slice) -> Candidates:
         with torch.no_grad():
-            return _of_items(vectors, queries, k, tile, scanned, part, len(parts))
+            return _of_items(vectors, queries, k, tile, scanned, part, len(parts) if part is parts[0] else 1)
 
     found, *others = shared(some, parts, n_threads)
     for each in others:

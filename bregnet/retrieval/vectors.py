@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +18,7 @@ from bregnet.retrieval.lift import Lift, Queries
 LONGEST = 1e6  # vectors have lengths of about 1; beyond, they are scaled again, or single precision may overflow
 SMALL = 1e-4  # divergences below this share of the scale have lost digits as inner products, and are computed again
 NEAR = 1e-12  # divergences that differ by less than this share of the scale, or by rounding, are computed again
-
-
+UNDERFLOW = 2.0**-63  # numbers of single precision below it may have the square 0
 HALF = 1.005 * 2.0**-8  # of a number, what it may be off as one of half precision (bfloat16), and more than that
 HALF_TILE = 1024  # items whose vectors in half precision are next to each other, feature by feature
 
@@ -83,7 +83,8 @@ class Vectors:
     ) -> None:
         self.gallery, self.lift, self.coarse, self.fine = gallery, lift, coarse, fine
         self._rows = GrowingRows(coarse, fine) if rows is None else rows  # with room for more
-        self.long, self._longest = outliers(coarse.norm(dim=1))
+        self.long, longest = outliers(coarse.norm(dim=1))
+        self._longest = longest + self._underflow  # far outliers make all others tiny
         self.single = Scanned(coarse, coarse[:0, :2], 1.01 * (self.width + 3) * 2.0**-24 * self._longest)
         self._fine_rounding = lift.rounding(self._longest)  # of those in double precision
 
@@ -136,6 +137,11 @@ class Vectors:
         """Dimension of a vector."""
         return self.coarse.shape[1]
 
+    @property
+    def _underflow(self) -> float:
+        """By how much the length of a vector, computed in single precision, may be too small because of underflow."""
+        return 1.01 * UNDERFLOW * math.sqrt(self.width)
+
     @cached_property
     def half(self) -> Scanned:
         """The vectors in half precision, made when they are first asked for.
@@ -148,7 +154,7 @@ class Vectors:
         for tile, part in zip(rounded, batches(count, HALF_TILE), strict=True):
             exact = self.coarse[part].T
             near = exact.to(tile.dtype)
-            lost = torch.stack([(exact - near).norm(dim=0), near.float().norm(dim=0)])
+            lost = torch.stack([(exact - near).norm(dim=0), near.float().norm(dim=0)]) + self._underflow
             tile[:, : exact.shape[1]] = torch.cat([near, ((1 + HALF) * lost).to(tile.dtype)])
             above[part] = 2 * tile[-2:, : exact.shape[1]].T.float()
         # processors may sum up two products at once and round both sums

@@ -1,15 +1,16 @@
 """The compiled scan: what it keeps, and that search by it is right in settings of all sorts."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bregnet._core.parallel import in_threads
 from bregnet.retrieval.engine import Settings
-from bregnet.retrieval.flat import FlatEngine
+from bregnet.retrieval.flat import HALF_FROM, FlatEngine
 from bregnet.retrieval.items import Gallery
-from bregnet.retrieval.scan import Lists, scan, scan_lists
+from bregnet.retrieval.scan import Candidates, Lists, room_for, scan, scan_lists, spare_room
 from tests.support.search_at_random import assert_nearest, divergences, points
 
 KINDS = st.sampled_from(["plain", "lattice", "far", "near", "single"])
@@ -169,11 +170,40 @@ def test_half_precision_is_given_up_where_it_leaves_too_many_items():
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     D, Q = divergences(4)["euclid"], 1e-4 * points(1, 12, 4)
     engine = FlatEngine.build(Gallery(D, "right", torch.as_tensor(X), torch.arange(3000)), Settings())
+    assert not engine._half_pays(1)  # for so few queries
+    engine.search(torch.as_tensor(points(2, HALF_FROM + 1, 4)), 5, Settings())
     assert engine._half_pays(1)
     for row in range(12):
         found = engine.search(torch.as_tensor(Q[row : row + 1]), 5, Settings())
         assert_nearest(D, "right", X, np.arange(3000), Q[row : row + 1], found, 5)
     assert not engine._half_pays(1)
+
+
+@pytest.mark.parametrize("far", [1e9, 3e10, 1e11, 1e15, 1e30])
+@pytest.mark.parametrize("n_queries", [1, 2])
+def test_nothing_is_lost_where_an_item_is_so_far_off_that_the_others_are_tiny(far, n_queries):
+    """In single precision the squares of their vectors are 0."""
+    D, n, d = divergences(8)["euclid"], 1000, 8
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        rotation = np.linalg.qr(rng.standard_normal((d, d)))[0]
+        X = points(seed, n, d - 1)
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        X = np.column_stack([X, 1e-6 * rng.standard_normal(n)]) @ rotation
+        Q = np.repeat(rotation[-1:], n_queries, 0)
+        X[0] = far
+        engine = FlatEngine.build(Gallery(D, "right", torch.as_tensor(X), torch.arange(n)), Settings())
+        for engine._n_asked in (0, HALF_FROM):  # in single and in half precision
+            found = engine.search(torch.as_tensor(Q), 5, Settings())
+            assert_nearest(D, "right", X, np.arange(n), Q, found, 5)
+
+
+def test_threads_that_share_items_have_room_for_their_own():
+    X = torch.as_tensor(points(0, 8192, 16))
+    vectors = FlatEngine.build(Gallery(divergences(16)["euclid"], "right", X, torch.arange(8192)), Settings()).vectors
+    whole = Candidates(vectors, vectors.lift.queries(X[:1]), 5, scanned=vectors.half)
+    part = Candidates(vectors, vectors.lift.queries(X[:1]), 5, scanned=vectors.half, n_items=1024)
+    assert part._limits[1] - room_for(5) == spare_room(1024, 1) == (whole._limits[1] - room_for(5)) // 8
 
 
 def test_threads_of_the_pool_leave_the_number_of_threads_as_it_was():
