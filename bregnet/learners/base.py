@@ -117,7 +117,7 @@ class SolverEstimator(BaseEstimator, ABC):
         --------
         >>> from bregnet import ConvexRegressor
         >>> print(ConvexRegressor(n_pieces=None).memory_needed(100_000, 10))
-        883 MB (496 MB of them its state)
+        931 MB (544 MB of them its state)
         """
         n = check.integer_at_least("n_samples", n_samples, 1)
         check.pieces(self.n_pieces, n)
