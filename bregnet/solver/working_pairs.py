@@ -54,13 +54,13 @@ STAYS = -128  # in place of a count
 # (3000 x 24) from 1014 to 488 iterations.
 IMBALANCE = 4.0
 BALANCED_FROM, BALANCED_GAP = 20, 0.03  # iterations and gap between which the two can be distinguished
-# The growth of the number of iterations from one such change to the next: with a change at every check it swings by a
-# factor of 1000, and the errors chase each other. DC of 100 points on a line with alpha 2e-5 had 80% after 5000
-# iterations in place of 20%.
-REBALANCED_AFTER = 2
-# Before, the bound of two piece sets lags while pairs are missing: DC of 1000 x 2 points with alpha 0.1 took 577
-# iterations, now 236. Of one set it does not: with 822 points on a line and alpha 7e-4 it took 214 in place of 79.
+# Until then pairs are missing. So the bound of two piece sets lags, and the balance must not fall: DC of 1000 x 2 points
+# with alpha 0.1 took 577 iterations, now 236. For one set it may: 822 points on a line and alpha 7e-4 take 79, not 214.
 LAGGING_UNTIL = 40
+# The growth of the number of iterations from one such change to the next, after those: with a change at every check the
+# balance swings by a factor of 1000, and the errors chase each other. DC of 100 points on a line with alpha 2e-5 had a
+# gap of 80% after 5000 iterations in place of 20%.
+REBALANCED_AFTER = 2
 VIOLATION = 0.05  # in tolerances, of the root of the objective: pairs that are violated by more join
 # Iterations between scans, and the least and largest growth of that number: pairs are found early and change little
 # later. With 5, 1.2, 1.2 DC takes as many iterations and a fifth more time; with 8 two features may take twice as many.
@@ -451,7 +451,8 @@ class WorkingPairs(Iteration):
         kappa = torch.maximum(kappa, alike / LEVELLING)
         drift = torch.cat([kappa / state.kappa, kappa.new_tensor([state.unit / unit])])
         moved = bool(drift.amax() > DRIFT or drift.amin() < 1 / DRIFT)
-        if not 1 / IMBALANCE < imbalance < IMBALANCE and self.n_iter >= REBALANCED_AFTER * state.rebalanced:
+        in_time = self.n_iter <= LAGGING_UNTIL or self.n_iter >= REBALANCED_AFTER * state.rebalanced
+        if in_time and not 1 / IMBALANCE < imbalance < IMBALANCE:
             state.balance *= min(max(math.sqrt(imbalance), 0.5), 2.0)
             state.rebalanced, moved = self.n_iter, True
         if moved and self.options.rho is None:
