@@ -54,8 +54,9 @@ STAYS = -128  # in place of a count
 # (3000 x 24) from 1014 to 488 iterations.
 IMBALANCE = 4.0
 BALANCED_FROM, BALANCED_GAP = 20, 0.03  # iterations and gap between which the two can be distinguished
-# Until then pairs are missing. So the bound of two piece sets lags, and the balance must not fall: DC of 1000 x 2 points
-# with alpha 0.1 took 577 iterations, now 236. For one set it may: 822 points on a line and alpha 7e-4 take 79, not 214.
+# Until then pairs are missing. So the bound of two piece sets lags, and the balance must not fall: DC of 1000 x 2
+# points with alpha 0.1 took 577 iterations, now 236. For one set it may: 822 points on a line and alpha 7e-4 take 79,
+# not 214.
 LAGGING_UNTIL = 40
 # The growth of the number of iterations from one such change to the next, after those: with a change at every check the
 # balance swings by a factor of 1000, and the errors chase each other. DC of 100 points on a line with alpha 2e-5 had a
