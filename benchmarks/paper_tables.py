@@ -35,8 +35,8 @@ REASONS = {  # what is known of a row that is behind, by the name of its set
         " better, and between the two the score of held-out rows is flat. An average of many fits has both."
     ),
     "Solar Flare-1": (
-        "Five of six rows have no flare. The score of one of the five folds is far below 0 whatever is chosen; which of two"
-        " neighboring penalties the inner folds choose for the others moves the mean by more than what is missing."
+        "Five of six rows have no flare. The score of one of the five folds is far below 0 whatever is chosen; which of"
+        " two neighboring penalties the inner folds choose for the others moves the mean by more than what is missing."
     ),
     "Iris": (
         "The paper's folds are not published, and one row more or less is two thirds of a percent;"
