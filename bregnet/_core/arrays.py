@@ -67,8 +67,6 @@ def refuse_strange(name: str, values: Any) -> None:
         raise ValueError(f"{name} must not have masked entries, got {np.ma.count_masked(values)}")
     elif getattr(getattr(values, "dtype", None), "kind", "") in ("M", "m"):  # numpy would read dates as numbers
         raise TypeError(f"{name} must hold numbers, got dtype {values.dtype}")
-    elif getattr(getattr(values, "dtype", None), "kind", "") == "c":  # numpy would drop the imaginary part
-        raise TypeError(f"{name} must hold real numbers, got dtype {values.dtype}")
 
 
 def table(values: Any) -> np.ndarray:
