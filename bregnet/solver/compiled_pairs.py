@@ -51,11 +51,11 @@ def _row_differences(starts, points, differences, k, out):  # pragma: no cover -
                 out[e, feature] = differences[first * dimension + feature * width + e]
 
 
-def _pair_spread(starts, points, differences, out):  # pragma: no cover - compiled
+def _pair_spread(starts, points, differences, out, begin, end):  # pragma: no cover - compiled
     """Sums of squares of the differences of all pairs, by feature, and the number of pairs."""
     dimension = len(out) - 1
-    block = np.empty((most_pairs(starts, 0, len(starts) - 1), dimension), differences.dtype)
-    for k in range(len(starts) - 1):
+    block = np.empty((most_pairs(starts, begin, end), dimension), differences.dtype)
+    for k in range(begin, end):
         width = starts[k + 1] - starts[k]
         row_differences(starts, points, differences, k, block)
         for e in range(width):
@@ -173,30 +173,30 @@ def _slacks_many(starts, points, coordinates, pieces, fitted, k, out, space):  #
 
 
 def _sums_many(starts, points, coordinates, values, k, rows, arriving, space):  # pragma: no cover - compiled
-    """`sums_of` for many features."""
-    sums, slack, here = space
-    zero, one, two, three = values.dtype.type(0), UNSIGNED(1), UNSIGNED(2), UNSIGNED(3)
-    dimension, first, total = UNSIGNED(rows.shape[1] - 1), UNSIGNED(starts[k]), values.dtype.type(0)
-    width = UNSIGNED(starts[k + one]) - first
-    for e in range(width):
-        here[e], slack[e] = points[first + e], values[first + e]
-    for e in range(width, width + three):
-        here[e], slack[e] = k, zero
+    """`sums_of` for many features, without copies of points and values: to read what was just written takes time."""
+    sums, total, one = space[0], values.dtype.type(0), UNSIGNED(1)
+    dimension, first, stop = UNSIGNED(rows.shape[1] - 1), UNSIGNED(starts[k]), UNSIGNED(starts[k + one])
+    whole = stop - (stop - first) % UNSIGNED(4)
+    for e in range(first, stop):
+        total += values[e]
+    for e in range(first, stop):
+        arriving[UNSIGNED(points[e])] += values[e]
     for feature in range(dimension):
-        sums[feature] = zero
-    for e in range(width):
-        total += slack[e]
-    for e in range(width):
-        arriving[here[e]] += slack[e]
-    for e in range(UNSIGNED(0), width, UNSIGNED(4)):
-        p0, p1, p2, p3 = here[e], here[e + one], here[e + two], here[e + three]
-        s0, s1, s2, s3 = slack[e], slack[e + one], slack[e + two], slack[e + three]
+        sums[feature] = -total * coordinates[k, feature]
+    for e in range(first, whole, UNSIGNED(4)):
+        e1, e2, e3 = e + one, e + UNSIGNED(2), e + UNSIGNED(3)
+        p0, p1, p2, p3 = UNSIGNED(points[e]), UNSIGNED(points[e1]), UNSIGNED(points[e2]), UNSIGNED(points[e3])
+        s0, s1, s2, s3 = values[e], values[e1], values[e2], values[e3]
         for feature in range(dimension):
             left = s0 * coordinates[p0, feature] + s1 * coordinates[p1, feature]
             sums[feature] += left + (s2 * coordinates[p2, feature] + s3 * coordinates[p3, feature])
+    for e in range(whole, stop):
+        value, point = values[e], UNSIGNED(points[e])
+        for feature in range(dimension):
+            sums[feature] += value * coordinates[point, feature]
     rows[k, UNSIGNED(0)] = -total
     for feature in range(dimension):
-        rows[k, one + feature] = total * coordinates[k, feature] - sums[feature]
+        rows[k, one + feature] = -sums[feature]
 
 
 def _slacks_of(starts, points, differences, pieces, fitted, k, out, space):  # pragma: no cover - compiled

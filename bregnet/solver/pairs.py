@@ -309,9 +309,11 @@ class CompiledPairs(PairOperator):
 
     def spread(self) -> Tensor:
         """Sums of squares of x_j - m_k, and the number of pairs."""
-        out = torch.zeros(self.geometry.dimension + 1, dtype=torch.float64)
-        self._compiled.pair_spread(*self.layout, out.numpy())
-        return out
+        out = torch.zeros((len(self._chunks), self.geometry.dimension + 1), dtype=torch.float64)
+        self._own.run(
+            lambda number, *chunk: self._compiled.pair_spread(*self.layout, out[number].numpy(), *chunk), self._chunks
+        )
+        return out.sum(0)
 
     def _row_grams(self, weights: Tensor, chosen: Tensor) -> Tensor:
         size = self.geometry.dimension + 1
