@@ -23,7 +23,9 @@ from benchmarks import metric_learning, paper, paper_units, scale, search
 from benchmarks.rows import QUICK_RESULTS, RESULTS, ROOT, WITHOUT, Row, Store, Unit
 
 SOLVER = ("bregnet/solver",)
-OF_REGRESSION = ("working_pairs", "block_one", "preconditioner", "compiled_steps", "regression")  # and of nothing else
+OF_REGRESSION = (  # and of nothing else
+    *("working_pairs", "block_one", "preconditioner", "compiled_steps", "regression", "pairs", "compiled_pairs"),
+)
 OF_LABELS = (*SOLVER, *(f"{WITHOUT}bregnet/solver/{name}.py" for name in OF_REGRESSION))
 LEARNERS = ("bregnet/learners", "bregnet/divergences")
 LEARNING, LABELS = (*SOLVER, *LEARNERS), (*OF_LABELS, *LEARNERS)

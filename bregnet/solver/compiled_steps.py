@@ -175,8 +175,26 @@ def _image(
     return total
 
 
+def _add_linear(team, linear, residual, out, begin, end):  # pragma: no cover - compiled
+    """Add the linear function that is best for a residual of the sum of two piece sets, (K, d + 1)."""
+    centers, weights = linear
+    moments = np.zeros(len(weights))
+    for feature in range(len(weights)):
+        for k in range(begin, end):
+            moments[feature] += centers[k, feature] * residual[k, 0] + residual[k, feature + 1]
+    add_up(team, moments)
+    slopes = (weights * moments).astype(residual.dtype)
+    for k in range(begin, end):
+        total = out[k, 0]
+        for feature in range(len(slopes)):
+            total += slopes[feature] * centers[k, feature]
+        out[k, 0] = total
+        for feature in range(len(slopes)):
+            out[k, feature + 1] += slopes[feature]
+
+
 def _conjugate_gradients(
-    team, pairs, members, preconditioner, strength, kappa, limits, residual, change, gain, work, begin, end
+    team, pairs, members, preconditioner, linear, strength, kappa, limits, residual, change, gain, work, begin, end
 ):  # pragma: no cover - compiled
     """Some steps for one piece set, or for the sum and the difference of two; `residual` is overwritten.
 
@@ -189,6 +207,8 @@ def _conjugate_gradients(
     going, last = np.ones(n_modes, np.bool_), np.zeros(n_modes, np.bool_)
     energy, curvature = np.zeros(n_modes), np.zeros(n_modes)
     precondition(0, pairs, preconditioner, kappa, residual, direction, begin, end)
+    if n_modes == 2:
+        add_linear(team, linear, residual[0], direction[0], begin, end)
     for mode in range(n_modes):
         change[mode, begin:end] = 0
         gain[mode, here] = 0
@@ -223,6 +243,8 @@ def _conjugate_gradients(
         first_going, end_going = (0 if going[0] else 1), (n_modes if going[n_modes - 1] else 1)
         these = slice(first_going, end_going)
         precondition(first_going, pairs, preconditioner, kappa, residual[these], scaled[these], begin, end)
+        if n_modes == 2 and going[0]:
+            add_linear(team, linear, residual[0], scaled[0], begin, end)
         for mode in range(n_modes):
             before[mode] = energy[mode]
             energy[mode] = product(residual[mode], scaled[mode], begin, end) if going[mode] else 0.0
@@ -275,8 +297,8 @@ def _finish(
 
 
 def _iterate_share(
-    team, pairs, members, data, penalty, kappa, relaxation, limits, preconditioner, state, heights, moments, sums, work,
-    n_steps, begin, end
+    team, pairs, members, data, penalty, kappa, relaxation, limits, preconditioner, linear, state, heights, moments,
+    sums, work, n_steps, begin, end
 ):  # pragma: no cover - compiled  # fmt: skip
     """What one thread does in some iterations; heights are its own copy."""
     _, _, slopes, pieces = state
@@ -285,7 +307,7 @@ def _iterate_share(
     for _ in range(n_steps):
         clip_slopes(team, slopes, penalty, heights, clipped, begin, end)
         residuals(pieces, slopes, clipped, moments, members, data, kappa, fitted, residual, begin, end)
-        given = preconditioner, data[1], kappa, limits, residual, change, gain, for_gradients
+        given = preconditioner, linear, data[1], kappa, limits, residual, change, gain, for_gradients
         conjugate_gradients(team, pairs, members, *given, begin, end)
         rest = relaxation, state, moments, sums, clipped, change, gain, arriving
         finish(team, pairs, members, *rest, begin, end)
@@ -300,14 +322,15 @@ clip_slopes = compiled(_clip_slopes)
 mix = compiled(_mix)
 residuals = compiled(_residuals)
 image_of = compiled(_image)
+add_linear = compiled(_add_linear)
 conjugate_gradients = compiled(_conjugate_gradients)
 advance_slacks = compiled(_advance_slacks)
 finish = compiled(_finish)
 iterate_share = compiled(_iterate_share)
 
 
-def iterate(threads, chunks, pairs, members, data, penalty, kappa, relaxation, limits, preconditioner, state, moments,
-            sums, n_steps):  # fmt: skip
+def iterate(threads, chunks, pairs, members, data, penalty, kappa, relaxation, limits, preconditioner, linear, state,
+            moments, sums, n_steps):  # fmt: skip
     """Iterations on the state (w, R u, v, u and the heights of the prox), in place, a thread for each chunk."""
     *state, heights = state
     slacks, _, slopes, pieces = state
@@ -322,9 +345,9 @@ def iterate(threads, chunks, pairs, members, data, penalty, kappa, relaxation, l
     own_heights = [heights.copy() for _ in chunks]
 
     def share(number, begin, end):
-        given = data, penalty, kappa, relaxation, limits, preconditioner, tuple(state), own_heights[number], moments
+        given = data, penalty, kappa, relaxation, limits, preconditioner, linear, tuple(state), own_heights[number]
         with releasing(team):
-            iterate_share(team[number], pairs, members, *given, sums, work, n_steps, begin, end)
+            iterate_share(team[number], pairs, members, *given, moments, sums, work, n_steps, begin, end)
 
     with releasing(team):
         threads.run(share, chunks)

@@ -89,6 +89,21 @@ def test_the_balance_changes_at_first_and_then_where_iterations_have_doubled():
     assert changes == [20, 30, 40, 80, 160, 320]
 
 
+@pytest.mark.parametrize("cells", [False, True])
+def test_linear_functions_take_one_step_in_the_sum_of_two_piece_sets(cells):
+    """R u is 0 for them, so that their images are known, and the preconditioner finds them at once."""
+    problem = to_problem(random_program(40, n=(80, 80), d=(4, 4), dc=True, cells=cells))
+    work = iterated(problem, CompiledPairs, 5)
+    block, rng = work._block, np.random.default_rng(0)
+    slopes = torch.as_tensor(rng.standard_normal(4), dtype=block.kappa.dtype)
+    centers = work.operator.centers - work.operator.centers.mean(0)
+    pieces = torch.cat([(centers.to(slopes.dtype) @ slopes)[:, None], slopes.expand(len(centers), 4)], dim=1)
+    image = block._image(0, pieces)
+    torch.testing.assert_close(image[:, 0], torch.zeros_like(image[:, 0]), rtol=0, atol=1e-5)
+    added = block._preconditioned(0, image) - block.preconditioner.apply(0, image)
+    torch.testing.assert_close(added, pieces, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", KINDS, **NAMED)
 def test_the_fit_is_the_same_on_torch(kind):
     problem = to_problem(random_program(33, n=(50, 50), d=(2, 3), **kind))
