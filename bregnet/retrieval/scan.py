@@ -20,10 +20,12 @@ from bregnet.retrieval.lift import Queries
 from bregnet.retrieval.vectors import HALF_TILE, SMALL, Scanned, Vectors
 
 # Queries and items whose products are made at once: 4 MB of single precision, still in the cache when it is compared.
-# Fewer queries have more items at once. Searches on two threads with 512, 1024, 2048 and 4096 items: 24,400, 24,300,
-# 25,100 and 19,800 queries/s with 16 features, 8,890, 9,080, 9,060 and 8,330 with 64 (200,000 items), 3,317, 3,354,
-# 3,327 and 3,290 with 768 (50,000 items).
+# Fewer queries have more items at once. Searches on two threads with 256, 512, 1024 and 2048 items: 24,800, 30,600,
+# 31,900 and 34,100 queries/s with 16 features, 12,400, 13,600, 13,900 and 13,400 with 64 (10 nearest of 200,000 items).
 TILE = 1024, 1024
+# Queries from which oneDNN makes the products. Where numpy's OpenBLAS computes without AVX-512 and oneDNN with it, the
+# former takes 1.0, 1.35, 1.6 and 1.8 times as long with 32, 64, 128 and 300 queries (64 features, one thread).
+ONEDNN_FROM = 64
 FEW = 128  # queries up to which there may be none for other threads, so that these share the items
 SHARED_WORK = 500_000  # numbers of items for each thread, from which that pays
 
@@ -213,8 +215,8 @@ def _of_items(
             if scanned.is_half:
                 part = scanned.vectors[start // HALF_TILE, :, : shape[1]]
                 products.copy_(torch.mm(mine, part, out=half[: products.numel()].view(shape)))
-            else:  # numpy's products take two thirds of the time of torch's
-                np.matmul(mine.numpy(), vectors.coarse[start:stop].numpy().T, out=products.numpy())
+            else:
+                products = _products(mine, vectors.coarse[start:stop], out=products)
             found.keep(products.numpy(), numbers, start)
     return found
 
@@ -243,11 +245,30 @@ def scan(
     return found.ranked()
 
 
+def _products(queries: Tensor, items: Tensor, out: Tensor) -> Tensor:
+    """Inner products in single precision, (m, n), in `out` or in memory of their own."""
+    if len(queries) >= ONEDNN_FROM and _onednn_is_fast():
+        return torch.ops.mkldnn._linear_pointwise(queries, items, None, "none", [], "")
+    np.matmul(queries.numpy(), items.numpy().T, out=out.numpy())  # takes two thirds of the time of torch's
+    return out
+
+
+@lru_cache(maxsize=1)
+def _onednn_is_fast() -> bool:
+    """Whether torch has oneDNN's products, and these can use AVX-512, as the BLAS of numpy may not."""
+    return hasattr(torch.ops.mkldnn, "_linear_pointwise") and _onednn_knows("avx512_f")
+
+
 @lru_cache(maxsize=1)
 def half_is_fast() -> bool:
     """Whether this processor multiplies numbers of half precision (bfloat16) itself, and torch has it do so."""
+    return _onednn_knows("avx512_bf16", "amx_bf16", "bf16")
+
+
+def _onednn_knows(*names: str) -> bool:
+    """Whether torch has oneDNN, and the processor one of these sets of instructions."""
     known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # not in all versions
-    return torch.backends.mkldnn.is_available() and any(known.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return torch.backends.mkldnn.is_available() and any(known.get(name) for name in names)
 
 
 def scan_lists(
