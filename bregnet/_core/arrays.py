@@ -69,6 +69,14 @@ def refuse_strange(name: str, values: Any) -> None:
         raise TypeError(f"{name} must hold numbers, got dtype {values.dtype}")
 
 
+def refuse_complex(name: str, values: Any) -> None:
+    """Raise an error, in scikit-learn's words, for complex numbers, whose imaginary parts a cast would drop."""
+    dtypes = getattr(values, "dtypes", ()) if hasattr(values, "columns") else [getattr(values, "dtype", None)]
+    for dtype in dtypes:
+        if getattr(dtype, "kind", "") == "c":
+            raise ValueError(f"Complex data not supported: {name} must hold real numbers, got dtype {dtype}")
+
+
 def table(values: Any) -> np.ndarray:
     """Anything but a tensor as a numpy array; nullable numbers of a frame become plain ones, NaN if missing."""
     array = np.asarray(native(values))
@@ -149,6 +157,7 @@ def to_numpy(values: Any, name: str = "an array") -> Any:
     """
     survive_forks()
     refuse_strange(name, values)
+    refuse_complex(name, values)
     if not isinstance(values, Tensor):
         nullable = hasattr(getattr(values, "dtype", None), "numpy_dtype")  # one of pandas
         return np.asarray(values) if nullable else native(values)
