@@ -131,7 +131,7 @@ class SearchCV(BaseEstimator, ABC):
         self._check_splits(splits, targets)
         rows, best = search.run(plan, splits)
         if np.isnan(best.mean):
-            raise ValueError("scoring must give a number for some alpha in all folds of cv, got nan for every one")
+            raise ValueError(self._unscored(plan, splits, best))
         tasks = [(plan, np.arange(len(features)), best, [member]) for member in plan.members_with(best.grid)]
         found = side_by_side(partial(fitted_members, certify=True), tasks, search.n_jobs)
         fits = sorted((fit for each in found for fit in each), key=lambda fit: -fit.gap_)
@@ -154,6 +154,10 @@ class SearchCV(BaseEstimator, ABC):
     @abstractmethod
     def _store_learned(self, plan: Plan, splits: Sequence[Split], best: Row, fits: Sequence[Any]) -> None:
         """Store the function, or the divergence, of the fits to all rows, which come by descending gap."""
+
+    def _unscored(self, plan: Plan, splits: Sequence[Split], best: Row) -> str:
+        """What is wrong where no choice has a number as its score in all folds."""
+        return "scoring must give a number for some alpha in all folds of cv, got nan for every one"
 
     def _check_splits(self, splits: Sequence[Split], targets: np.ndarray) -> None:
         """Raise an error where a fold cannot be scored."""

@@ -489,6 +489,24 @@ def test_scores_that_are_not_numbers_come_last():
         ConvexRegressorCV([0.1], cv=FOLDS, scoring=lambda *_: np.nan, max_iter=30).fit(X, y)
 
 
+@pytest.mark.parametrize("kind", [ConvexRegressorCV, DCRegressorCV])
+@pytest.mark.parametrize("name", ["X", "y"])
+def test_the_array_whose_errors_overflow_is_named(kind, name):
+    X, y = paraboloid(30)
+    (X[:, 0] if name == "X" else y)[-1] = 1e300
+    search = kind([0.1], cv=2, refinements=0, max_iter=30, n_pieces=5)
+    message = f"{name} must not have values so far apart that errors overflow, got values from .* to 1e\\+300"
+    with pytest.raises(ValueError, match=message):
+        search.fit(X, y)
+
+
+def test_an_infinite_prediction_has_no_score():
+    X, y = paraboloid(30)
+    X[-1, 0] = np.finfo(float).max
+    with pytest.raises(ValueError, match=r"X must not have values so far apart .* to 1\.8e\+308 and no score in fold"):
+        ConvexRegressorCV([0.1], cv=2, refinements=0, max_iter=30, n_pieces=5).fit(X, y)
+
+
 def test_more_pieces_than_rows_of_a_fold():
     X, y = paraboloid(30)
     model = ConvexRegressorCV([0.1], cv=FOLDS, n_pieces=25, random_state=0).fit(X, y)
