@@ -79,7 +79,8 @@ class RetrievalScores:
         queries = _some(items if self.gallery == "unseen" else split.test, MOST_QUERIES, random)
         own = queries[:, None] == items if self.gallery == "unseen" else None  # a row does not find itself
         points = self.X[queries], self.X[items]
-        near = euclidean_distances(*points, squared=True)
+        _, exponent = np.frexp(max(np.abs(part).max() for part in points))
+        near = euclidean_distances(*(np.ldexp(part, -exponent) for part in points), squared=True)  # up to 1 in size
         near *= TIE / 2 / max(near.max(), np.finfo(float).tiny)  # which is how search orders ties
         parts: dict[Any, np.ndarray] = {}
         found: dict[Any, list[float]] = {}

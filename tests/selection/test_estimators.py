@@ -507,6 +507,13 @@ def test_an_infinite_prediction_has_no_score():
         ConvexRegressorCV([0.1], cv=2, refinements=0, max_iter=30, n_pieces=5).fit(X, y)
 
 
+def test_the_accuracy_of_huge_features_is_that_of_ordinary_ones():
+    X, y = overlapping(60)
+    search = PBDLCV([0.03], cv=2, companion=None, feature_map=None, scoring="accuracy", n_pieces=20, random_state=0)
+    ordinary = search.fit(X, y).cv_results_["mean_test_score"]
+    np.testing.assert_array_equal(search.fit(2.0**600 * X, y).cv_results_["mean_test_score"], ordinary)
+
+
 def test_more_pieces_than_rows_of_a_fold():
     X, y = paraboloid(30)
     model = ConvexRegressorCV([0.1], cv=FOLDS, n_pieces=25, random_state=0).fit(X, y)
