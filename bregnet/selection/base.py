@@ -195,6 +195,8 @@ def results_table(rows: Sequence[Row], varied: Sequence[str] = ()) -> dict[str, 
     """The rows as scikit-learn's searches have them; `varied` are parameters beside alpha and temperature."""
     merits = np.array([row.merit for row in rows])
     scores = np.array([row.scores for row in rows])
+    with np.errstate(over="ignore"):  # scores without a lower limit, such as R^2, may be huge
+        deviations = scores.std(1)
     params = [
         {"alpha": row.alpha, "temperature": row.temperature}
         | {name: getattr(row.variant, name) for name in varied}
@@ -206,7 +208,7 @@ def results_table(rows: Sequence[Row], varied: Sequence[str] = ()) -> dict[str, 
         **{f"param_{name}": _column([each[name] for each in params]) for name in params[0]},
         **{f"split{fold}_test_score": scores[:, fold] for fold in range(scores.shape[1])},
         "mean_test_score": np.array([row.mean for row in rows]),
-        "std_test_score": scores.std(1),
+        "std_test_score": deviations,
         "rank_test_score": 1 + (merits > merits[:, None]).sum(1),
         "n_iter": np.array([row.n_iter for row in rows]),
         "mean_gap": np.array([row.gap for row in rows]),

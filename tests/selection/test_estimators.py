@@ -1,6 +1,7 @@
 """Searches for alpha against plain loops, and their parts by hand."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from bregnet import (
 from bregnet.learners.base import Monitor
 from bregnet.metrics import mean_average_precision, retrieval_auc
 from bregnet.retrieval.evaluation import retrieval_scores
+from bregnet.selection.divergences import RetrievalScores
 from bregnet.selection.folds import Plan, ScoreMonitor, Split, Track, Variant, _joined, checked_splits, scored_fits
 from bregnet.selection.members import Member, drawn
 from bregnet.selection.search import Row, best_row, between, judged, rows_of
@@ -512,6 +514,30 @@ def test_the_accuracy_of_huge_features_is_that_of_ordinary_ones():
     search = PBDLCV([0.03], cv=2, companion=None, feature_map=None, scoring="accuracy", n_pieces=20, random_state=0)
     ordinary = search.fit(X, y).cv_results_["mean_test_score"]
     np.testing.assert_array_equal(search.fit(2.0**600 * X, y).cv_results_["mean_test_score"], ordinary)
+
+
+def test_divergences_that_nearly_overflow_do_not_let_a_row_find_itself():
+    def learned(temperature, only=None):
+        return SimpleNamespace(pairwise=lambda Q, X: np.full((len(Q), len(X)), 1e305))
+
+    variant = Variant(0.0, companion="euclid", companion_weight=1e10, n_neighbors=1)
+    score = RetrievalScores("accuracy", "unseen", (variant,), np.arange(4.0)[:, None], np.arange(4), None, 0)
+    assert score(learned, Split(np.arange(0), np.arange(4))) == [0.0]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scores_whose_squares_overflow_have_an_infinite_deviation():
+    X, y = paraboloid(30)
+    y = np.where(np.arange(30) < 15, 1e-5, 1e100) * y
+    search = ConvexRegressorCV([0.1], cv=2, refinements=0, n_pieces=5, one_standard_error=True, max_iter=30)
+    assert search.fit(X, y).cv_results_["std_test_score"].tolist() == [np.inf, np.inf]
+
+
+def test_infinite_groups_are_refused():
+    X, y = paraboloid(30)
+    groups = np.where(np.arange(30) < 15, -np.inf, np.inf)
+    with pytest.raises(ValueError, match="Input groups contains infinity"):
+        ConvexRegressorCV([0.1], cv=GroupKFold(2)).fit(X, y, groups=groups)
 
 
 def test_more_pieces_than_rows_of_a_fold():
