@@ -63,10 +63,15 @@ def refuse_strange(name: str, values: Any) -> None:
     elif type(values).__module__.startswith("scipy.sparse"):
         advice = "toarray() makes it so, and sklearn.decomposition.TruncatedSVD makes few columns of many"
         raise TypeError(f"{name} must be dense, got a sparse {type(values).__name__}; {advice}")
-    elif isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):  # numpy would take what is under the mask
-        raise ValueError(f"{name} must not have masked entries, got {np.ma.count_masked(values)}")
     elif getattr(getattr(values, "dtype", None), "kind", "") in ("M", "m"):  # numpy would read dates as numbers
         raise TypeError(f"{name} must hold numbers, got dtype {values.dtype}")
+    refuse_masked(name, values)
+
+
+def refuse_masked(name: str, values: Any) -> None:
+    """Raise an error for masked entries: numpy would take what is under the mask."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError(f"{name} must not have masked entries, got {np.ma.count_masked(values)}")
 
 
 def refuse_complex(name: str, values: Any) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
 
+from bregnet._core.arrays import refuse_masked
 from bregnet.learners.base import Monitor, SolverEstimator
 from bregnet.selection.members import Member, mean_function
 from bregnet.solver.result import Check
@@ -30,6 +31,7 @@ class Split(NamedTuple):
 
 def checked_splits(cv: Any, X: np.ndarray, y: np.ndarray, groups: Any, *, classifier: bool) -> list[Split]:
     """The folds that the parameter `cv` of a search gives, as row numbers."""
+    refuse_masked("groups", groups)
     try:
         with np.errstate(invalid="ignore"):  # infinite groups are an error, not a warning
             folds = list(check_cv(cv, y, classifier=classifier).split(X, y, groups))

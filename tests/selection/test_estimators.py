@@ -533,11 +533,13 @@ def test_scores_whose_squares_overflow_have_an_infinite_deviation():
     assert search.fit(X, y).cv_results_["std_test_score"].tolist() == [np.inf, np.inf]
 
 
-def test_infinite_groups_are_refused():
+def test_infinite_and_masked_groups_are_refused():
     X, y = paraboloid(30)
-    groups = np.where(np.arange(30) < 15, -np.inf, np.inf)
+    search, first = ConvexRegressorCV([0.1], cv=GroupKFold(2)), np.arange(30) < 15
     with pytest.raises(ValueError, match="Input groups contains infinity"):
-        ConvexRegressorCV([0.1], cv=GroupKFold(2)).fit(X, y, groups=groups)
+        search.fit(X, y, groups=np.where(first, -np.inf, np.inf))
+    with pytest.raises(ValueError, match="groups must not have masked entries, got 15"):
+        search.fit(X, y, groups=np.ma.MaskedArray(np.arange(30) // 10, mask=first))
 
 
 def test_more_pieces_than_rows_of_a_fold():
