@@ -63,10 +63,23 @@ def refuse_strange(name: str, values: Any) -> None:
     elif type(values).__module__.startswith("scipy.sparse"):
         advice = "toarray() makes it so, and sklearn.decomposition.TruncatedSVD makes few columns of many"
         raise TypeError(f"{name} must be dense, got a sparse {type(values).__name__}; {advice}")
-    elif isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):  # numpy would take what is under the mask
-        raise ValueError(f"{name} must not have masked entries, got {np.ma.count_masked(values)}")
     elif getattr(getattr(values, "dtype", None), "kind", "") in ("M", "m"):  # numpy would read dates as numbers
         raise TypeError(f"{name} must hold numbers, got dtype {values.dtype}")
+    refuse_masked(name, values)
+
+
+def refuse_masked(name: str, values: Any) -> None:
+    """Raise an error for masked entries: numpy would take what is under the mask."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError(f"{name} must not have masked entries, got {np.ma.count_masked(values)}")
+
+
+def refuse_complex(name: str, values: Any) -> None:
+    """Raise an error, in scikit-learn's words, for complex numbers, whose imaginary parts a cast would drop."""
+    dtypes = getattr(values, "dtypes", ()) if hasattr(values, "columns") else [getattr(values, "dtype", None)]
+    for dtype in dtypes:
+        if getattr(dtype, "kind", "") == "c":
+            raise ValueError(f"Complex data not supported: {name} must hold real numbers, got dtype {dtype}")
 
 
 def table(values: Any) -> np.ndarray:
@@ -149,6 +162,7 @@ def to_numpy(values: Any, name: str = "an array") -> Any:
     """
     survive_forks()
     refuse_strange(name, values)
+    refuse_complex(name, values)
     if not isinstance(values, Tensor):
         nullable = hasattr(getattr(values, "dtype", None), "numpy_dtype")  # one of pandas
         return np.asarray(values) if nullable else native(values)

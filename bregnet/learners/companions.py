@@ -35,6 +35,7 @@ def companion_for(
         raise ValueError(f"companion must be None, 'euclid', 'within', 'nca' or a Generator, got {given!r}")
     if given == "nca" and supervision.classes is None:
         raise ValueError("companion='nca' needs class labels: use fit, or another companion")
+    units.refuse_below(1e-130)  # the quadratic is divided by its square
     return _mahalanobis(given, units.points(features), units.unit, supervision, random_state)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
@@ -28,6 +29,7 @@ from bregnet.solver.regression import LeastSquares, Regression
 from bregnet.solver.result import Check, Result
 
 LearnedFunction: TypeAlias = MaxAffine | DifferenceOfConvex
+LEAST_TEMPERATURE = math.sqrt(sys.float_info.min)  # that MaxAffine takes, beside 0
 
 
 class FunctionRegressor(RegressorMixin, BaseEstimator):
@@ -202,13 +204,20 @@ class _FunctionFromPieces:
 
     def quick_function(self, pieces: Tensor, temperature: float) -> LearnedFunction:
         """The function during a fit: where it is smoothed, its level is that at about 500 points."""
-        return smoothed(self._plain(pieces), self.temperature_unit * temperature, *self._sample(500))
+        return self._smoothed(self._plain(pieces), temperature, 500)
 
     def function(self, pieces: Tensor, temperature: float) -> tuple[LearnedFunction, np.ndarray]:
         """The function, and the bounds on its slopes before it is smoothed."""
         plain = self._plain(pieces)
         bounds = sum(np.abs(part.slopes).max(0) for part in parts_of(plain))
-        return smoothed(plain, self.temperature_unit * temperature, *self._sample(20_000)), np.asarray(bounds)
+        return self._smoothed(plain, temperature, 20_000), np.asarray(bounds)
+
+    def _smoothed(self, plain: LearnedFunction, temperature: float, n_points: int) -> LearnedFunction:
+        unit = self.temperature_unit
+        if unit * temperature < LEAST_TEMPERATURE <= temperature:
+            needed = f"at least {LEAST_TEMPERATURE / temperature:.2g} for temperature={temperature:g}"
+            raise ValueError(f"y must have a standard deviation of {needed}, got {unit:.3g}")
+        return smoothed(plain, unit * temperature, *self._sample(n_points))
 
     def _plain(self, pieces: Tensor) -> LearnedFunction:
         used = (part.cpu().numpy() for part in self.problem.used(pieces))

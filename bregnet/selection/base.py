@@ -131,7 +131,7 @@ class SearchCV(BaseEstimator, ABC):
         self._check_splits(splits, targets)
         rows, best = search.run(plan, splits)
         if np.isnan(best.mean):
-            raise ValueError("scoring must give a number for some alpha in all folds of cv, got nan for every one")
+            raise ValueError(self._unscored(plan, splits, best))
         tasks = [(plan, np.arange(len(features)), best, [member]) for member in plan.members_with(best.grid)]
         found = side_by_side(partial(fitted_members, certify=True), tasks, search.n_jobs)
         fits = sorted((fit for each in found for fit in each), key=lambda fit: -fit.gap_)
@@ -154,6 +154,10 @@ class SearchCV(BaseEstimator, ABC):
     @abstractmethod
     def _store_learned(self, plan: Plan, splits: Sequence[Split], best: Row, fits: Sequence[Any]) -> None:
         """Store the function, or the divergence, of the fits to all rows, which come by descending gap."""
+
+    def _unscored(self, plan: Plan, splits: Sequence[Split], best: Row) -> str:
+        """What is wrong where no choice has a number as its score in all folds."""
+        return "scoring must give a number for some alpha in all folds of cv, got nan for every one"
 
     def _check_splits(self, splits: Sequence[Split], targets: np.ndarray) -> None:
         """Raise an error where a fold cannot be scored."""
@@ -191,6 +195,8 @@ def results_table(rows: Sequence[Row], varied: Sequence[str] = ()) -> dict[str, 
     """The rows as scikit-learn's searches have them; `varied` are parameters beside alpha and temperature."""
     merits = np.array([row.merit for row in rows])
     scores = np.array([row.scores for row in rows])
+    with np.errstate(over="ignore"):  # scores without a lower limit, such as R^2, may be huge
+        deviations = scores.std(1)
     params = [
         {"alpha": row.alpha, "temperature": row.temperature}
         | {name: getattr(row.variant, name) for name in varied}
@@ -202,7 +208,7 @@ def results_table(rows: Sequence[Row], varied: Sequence[str] = ()) -> dict[str, 
         **{f"param_{name}": _column([each[name] for each in params]) for name in params[0]},
         **{f"split{fold}_test_score": scores[:, fold] for fold in range(scores.shape[1])},
         "mean_test_score": np.array([row.mean for row in rows]),
-        "std_test_score": scores.std(1),
+        "std_test_score": deviations,
         "rank_test_score": 1 + (merits > merits[:, None]).sum(1),
         "n_iter": np.array([row.n_iter for row in rows]),
         "mean_gap": np.array([row.gap for row in rows]),

@@ -34,6 +34,7 @@ WIDTHS = (1.0, 2.0)  # of kernels that feature_map="auto" chooses from
 MOST_QUERIES = 500  # of a fold: several hundred average precisions have a mean that is known to about 0.01
 MOST_ITEMS = {"map": 2000, "auc": 2000, "accuracy": 20_000}  # that they are searched among
 TIE = 1e-9  # divergences that differ by no more tie, as far as a score goes; classes are about 2 apart
+FARTHEST = 1e290  # divergences beyond tie, too: they cannot be divided by the former
 
 
 class _HeldOut(StratifiedShuffleSplit):
@@ -79,7 +80,8 @@ class RetrievalScores:
         queries = _some(items if self.gallery == "unseen" else split.test, MOST_QUERIES, random)
         own = queries[:, None] == items if self.gallery == "unseen" else None  # a row does not find itself
         points = self.X[queries], self.X[items]
-        near = euclidean_distances(*points, squared=True)
+        _, exponent = np.frexp(max(np.abs(part).max() for part in points))
+        near = euclidean_distances(*(np.ldexp(part, -exponent) for part in points), squared=True)  # up to 1 in size
         near *= TIE / 2 / max(near.max(), np.finfo(float).tiny)  # which is how search orders ties
         parts: dict[Any, np.ndarray] = {}
         found: dict[Any, list[float]] = {}
@@ -93,8 +95,9 @@ class RetrievalScores:
                 if variant.companion is not None:
                     if kind.companion not in parts:
                         parts[kind.companion] = learned(0.0, only=variant.companion).pairwise(*points)
-                    values = values + variant.companion_weight * parts[kind.companion]
-                values = TIE * np.round(values / TIE)
+                    with np.errstate(over="ignore"):
+                        values = values + variant.companion_weight * parts[kind.companion]
+                values = TIE * np.round(np.minimum(values, FARTHEST) / TIE)
                 if own is not None:
                     values[own] = np.inf
                 found[kind] = self._scores(values, near, queries, items, own)

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
 
+from bregnet._core.arrays import refuse_masked
 from bregnet.learners.base import Monitor, SolverEstimator
 from bregnet.selection.members import Member, mean_function
 from bregnet.solver.result import Check
@@ -30,8 +31,10 @@ class Split(NamedTuple):
 
 def checked_splits(cv: Any, X: np.ndarray, y: np.ndarray, groups: Any, *, classifier: bool) -> list[Split]:
     """The folds that the parameter `cv` of a search gives, as row numbers."""
+    refuse_masked("groups", groups)
     try:
-        folds = list(check_cv(cv, y, classifier=classifier).split(X, y, groups))
+        with np.errstate(invalid="ignore"):  # infinite groups are an error, not a warning
+            folds = list(check_cv(cv, y, classifier=classifier).split(X, y, groups))
         splits = [Split(*(_row_numbers(part, len(X), number) for part in fold)) for number, fold in enumerate(folds)]
     except TypeError as error:
         raise TypeError(f"cv must be a number, a splitter or pairs of row numbers, got {cv!r}: {error}") from error

@@ -22,18 +22,19 @@ from bregnet.selection.folds import Plan, Split, fold_function
 from bregnet.selection.members import Member, drawn, mean_function, weighted
 from bregnet.selection.search import Row, Search, side_by_side
 
+FINITE = (-sys.float_info.max, sys.float_info.max)
+
 
 class _Predictor(RegressorMixin, BaseEstimator):
     """A function as a regressor, for the scorers of scikit-learn."""
 
-    def __init__(self, function: Any, bounds: tuple[float, float] | None = None) -> None:
+    def __init__(self, function: Any, bounds: tuple[float, float] = FINITE) -> None:
         self.function = function
         self.bounds = bounds
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        """Its values, within the bounds if there are any."""
-        values = self.function(X)
-        return values if self.bounds is None else values.clip(*self.bounds)
+        """Its values, within the bounds; scorers refuse infinite ones."""
+        return self.function(X).clip(*self.bounds)
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class _PredictionScore:
 
     def __call__(self, function: Any, split: Split) -> float:
         seen = self.y[split.train]
-        model = _Predictor(function, (float(seen.min()), float(seen.max())) if self.clip else None)
+        model = _Predictor(function, (float(seen.min()), float(seen.max())) if self.clip else FINITE)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # huge targets: no score, and no noise
             score = self.scorer(model, self.X[split.test], self.y[split.test], **self._weights(split.test))
         if not isinstance(score, Real):
@@ -57,6 +58,13 @@ class _PredictionScore:
 
     def _weights(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         return {} if self.weights is None else {"sample_weight": self.weights[rows]}
+
+
+def _errors_overflow(predicted: np.ndarray, targets: np.ndarray) -> bool:
+    """Whether the sum of squared errors, or its ratio to that of the mean, is beyond double precision."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        errors, spread = np.square(predicted - targets).sum(), np.square(targets - targets.mean()).sum()
+        return not np.isfinite(errors / (spread or 1.0))
 
 
 class _RegressorCV(FunctionRegressor, SearchCV):
@@ -115,6 +123,17 @@ class _RegressorCV(FunctionRegressor, SearchCV):
         scorer = get_scorer("r2" if self.scoring is None else self.scoring)
         own = callable(self.scoring)  # whether it takes weights is not known
         return _PredictionScore(scorer, check.boolean("clip", self.clip), X, y, None if own else weights)
+
+    def _unscored(self, plan: Plan, splits: Sequence[Split], best: Row) -> str:
+        fold = int(np.isnan(best.scores).argmax())
+        train, test = splits[fold]
+        mean = np.full(len(test), plan.y[train].mean())
+        fitted = fold_function(plan, train, best)(plan.X[test])
+        for name, values, predicted in (("y", plan.y, mean), ("X", plan.X, fitted)):
+            if _errors_overflow(predicted, plan.y[test]):
+                found = f"got values from {values.min():.3g} to {values.max():.3g} and no score in fold {fold}"
+                return f"{name} must not have values so far apart that errors overflow, {found}"
+        return super()._unscored(plan, splits, best)
 
     def _store_learned(self, plan: Plan, splits: Sequence[Split], best: Row, fits: Sequence[Any]) -> None:
         function = mean_function([fit.function_ for fit in fits])

@@ -92,7 +92,10 @@ class Row(NamedTuple):
     @property
     def standard_error(self) -> float:
         """Of the mean."""
-        return float(self.scores.std(ddof=1) / np.sqrt(len(self.scores))) if len(self.scores) > 1 else 0.0
+        if len(self.scores) == 1:
+            return 0.0
+        with np.errstate(over="ignore"):
+            return float(self.scores.std(ddof=1) / np.sqrt(len(self.scores)))
 
 
 def rows_of(alpha: float, tracks: Sequence[Track], plan: Plan, grid: Mapping[str, Any] | None = None) -> list[Row]:

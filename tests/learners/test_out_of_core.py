@@ -75,6 +75,9 @@ def test_bad_blocks_are_refused():
         fit([(X, [0, 1, 0, 1]), (X, list("abab"))])
     with pytest.raises(ValueError, match="blocks must have rows of numbers, got in block 0"):
         fit([([["a", "b"]] * 4, y)])
+    for given in ((X + 1j, y), (pd.DataFrame({"a": X[:, 0], "b": X[:, 1] + 1j}), y), (X, y + 1j)):
+        with pytest.raises(ValueError, match="Complex data not supported: blocks must hold real numbers, got dtype"):
+            fit([given])
     with pytest.raises(TypeError, match=r"blocks must yield pairs \(X, y\), got ndarray as block 0"):
         fit([X])
     with pytest.raises(ValueError, match=r"shape \(n, 2\), got \(4, 3\) in block 1"):

@@ -500,6 +500,13 @@ def test_a_companion_of_no_weight_changes_nothing():
     assert model.threshold_ == expected.threshold_
 
 
+@pytest.mark.parametrize("companion", ["euclid", "within", "nca"])
+def test_features_too_small_for_a_companion_are_refused(companion):
+    X, y = classes_apart()
+    with pytest.raises(ValueError, match=r"X must have features whose standard deviation is 0 or at least 1e-130, got"):
+        plain(companion=companion).fit(1e-300 * X, y)
+
+
 @pytest.mark.filterwarnings("ignore:PBDL learned nothing")
 def test_the_companion_of_equal_similar_points_is_euclid():
     X = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 1.0], [1.0, 1.0]])

@@ -395,6 +395,13 @@ def test_extreme_scales_do_not_overflow(kind, scale):
         kind().fit([[1.7e308], [-1.7e308], [1.7e308]], [0.0, 1.0, 2.0])
 
 
+@BOTH
+def test_targets_too_small_to_be_smoothed_are_refused(kind):
+    X, y = paraboloid(n=30)
+    with pytest.raises(ValueError, match=r"y must have a standard deviation of at least 1\.5e-153 for temperature=0"):
+        kind(temperature=0.1).fit(X, 1e-300 * y)
+
+
 @pytest.mark.parametrize("seed", [7, 8])
 def test_near_duplicates_and_tiny_penalties_do_not_break_the_second_stage(seed):
     rng = np.random.default_rng(seed)

@@ -1,6 +1,7 @@
 """Searches for alpha against plain loops, and their parts by hand."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from bregnet import (
 from bregnet.learners.base import Monitor
 from bregnet.metrics import mean_average_precision, retrieval_auc
 from bregnet.retrieval.evaluation import retrieval_scores
+from bregnet.selection.divergences import RetrievalScores
 from bregnet.selection.folds import Plan, ScoreMonitor, Split, Track, Variant, _joined, checked_splits, scored_fits
 from bregnet.selection.members import Member, drawn
 from bregnet.selection.search import Row, best_row, between, judged, rows_of
@@ -487,6 +489,57 @@ def test_scores_that_are_not_numbers_come_last():
     assert model.cv_results_["rank_test_score"].tolist()[:2] == [3, 3]
     with pytest.raises(ValueError, match="scoring must give a number for some alpha"):
         ConvexRegressorCV([0.1], cv=FOLDS, scoring=lambda *_: np.nan, max_iter=30).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", [ConvexRegressorCV, DCRegressorCV])
+@pytest.mark.parametrize("name", ["X", "y"])
+def test_the_array_whose_errors_overflow_is_named(kind, name):
+    X, y = paraboloid(30)
+    (X[:, 0] if name == "X" else y)[-1] = 1e300
+    search = kind([0.1], cv=2, refinements=0, max_iter=30, n_pieces=5)
+    message = f"{name} must not have values so far apart that errors overflow, got values from .* to 1e\\+300"
+    with pytest.raises(ValueError, match=message):
+        search.fit(X, y)
+
+
+def test_an_infinite_prediction_has_no_score():
+    X, y = paraboloid(30)
+    X[-1, 0] = np.finfo(float).max
+    with pytest.raises(ValueError, match=r"X must not have values so far apart .* to 1\.8e\+308 and no score in fold"):
+        ConvexRegressorCV([0.1], cv=2, refinements=0, max_iter=30, n_pieces=5).fit(X, y)
+
+
+def test_the_accuracy_of_huge_features_is_that_of_ordinary_ones():
+    X, y = overlapping(60)
+    search = PBDLCV([0.03], cv=2, companion=None, feature_map=None, scoring="accuracy", n_pieces=20, random_state=0)
+    ordinary = search.fit(X, y).cv_results_["mean_test_score"]
+    np.testing.assert_array_equal(search.fit(2.0**600 * X, y).cv_results_["mean_test_score"], ordinary)
+
+
+def test_divergences_that_nearly_overflow_do_not_let_a_row_find_itself():
+    def learned(temperature, only=None):
+        return SimpleNamespace(pairwise=lambda Q, X: np.full((len(Q), len(X)), 1e305))
+
+    variant = Variant(0.0, companion="euclid", companion_weight=1e10, n_neighbors=1)
+    score = RetrievalScores("accuracy", "unseen", (variant,), np.arange(4.0)[:, None], np.arange(4), None, 0)
+    assert score(learned, Split(np.arange(0), np.arange(4))) == [0.0]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scores_whose_squares_overflow_have_an_infinite_deviation():
+    X, y = paraboloid(30)
+    y = np.where(np.arange(30) < 15, 1e-5, 1e100) * y
+    search = ConvexRegressorCV([0.1], cv=2, refinements=0, n_pieces=5, one_standard_error=True, max_iter=30)
+    assert search.fit(X, y).cv_results_["std_test_score"].tolist() == [np.inf, np.inf]
+
+
+def test_infinite_and_masked_groups_are_refused():
+    X, y = paraboloid(30)
+    search, first = ConvexRegressorCV([0.1], cv=GroupKFold(2)), np.arange(30) < 15
+    with pytest.raises(ValueError, match="Input groups contains infinity"):
+        search.fit(X, y, groups=np.where(first, -np.inf, np.inf))
+    with pytest.raises(ValueError, match="groups must not have masked entries, got 15"):
+        search.fit(X, y, groups=np.ma.MaskedArray(np.arange(30) // 10, mask=first))
 
 
 def test_more_pieces_than_rows_of_a_fold():

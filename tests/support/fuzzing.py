@@ -42,7 +42,7 @@ REFUSALS += (NotADirectoryError, IsADirectoryError, FileNotFoundError)
 DOCUMENTED = (ConvergenceWarning, UndefinedMetricWarning, DataConversionWarning)
 DOCUMENTED += (PendingDeprecationWarning,)  # of np.matrix
 WARNED = re.compile(  # documented too: of a search, of PBDL where it can learn nothing, of a name of earlier versions
-    r"scores that are not numbers|PBDL learned nothing|is below one a class|^index is now called kind"
+    r"scores that are not numbers|PBDL(CV)? learned nothing|is below one a class|^index is now called kind"
 )
 
 # Whole eighths are the same numbers in every floating-point type, from half precision to long double, and lie in the
