@@ -248,7 +248,7 @@ def scan(
 def _products(queries: Tensor, items: Tensor, out: Tensor) -> Tensor:
     """Inner products in single precision, (m, n), in `out` or in memory of their own."""
     if len(queries) >= ONEDNN_FROM and _onednn_is_fast():
-        return torch.ops.mkldnn._linear_pointwise(queries, items, None, "none", [], "")
+        return _onednn_products(queries, items)
     np.matmul(queries.numpy(), items.numpy().T, out=out.numpy())  # takes two thirds of the time of torch's
     return out
 
@@ -256,7 +256,17 @@ def _products(queries: Tensor, items: Tensor, out: Tensor) -> Tensor:
 @lru_cache(maxsize=1)
 def _onednn_is_fast() -> bool:
     """Whether torch has oneDNN's products, and these can use AVX-512, as the BLAS of numpy may not."""
-    return hasattr(torch.ops.mkldnn, "_linear_pointwise") and _onednn_knows("avx512_f")
+    if not _onednn_knows("avx512_f"):
+        return False
+    queries, items = torch.eye(3), torch.eye(2, 3)
+    try:  # not a public function: another version of torch may not have it, or in another way
+        return torch.equal(_onednn_products(queries, items), queries @ items.T)
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+
+
+def _onednn_products(queries: Tensor, items: Tensor) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(queries, items, None, "none", [], "")
 
 
 @lru_cache(maxsize=1)

@@ -63,7 +63,7 @@ class BlockOne:
         """The residual divided by the diagonal blocks.
 
         In the sum of two piece sets, which has no data, nothing but kappa holds linear functions: R u is 0 for them.
-        Blocks alone are slow to find these. With the best one added, DC of 1500 x 6 points takes 3.5 steps in place of 4.5.
+        Blocks alone are slow to find these. The best one added, DC of 1500 x 6 points takes 3.5 steps in place of 4.5.
         """
         out = self.preconditioner.apply(mode, residual)
         if mode == self.n_sets - 1:

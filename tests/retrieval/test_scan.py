@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bregnet._core.parallel import in_threads
+from bregnet.retrieval import scan as scanning
 from bregnet.retrieval.engine import Settings
 from bregnet.retrieval.flat import HALF_FROM, FlatEngine
 from bregnet.retrieval.items import Gallery
@@ -216,3 +217,18 @@ def test_threads_of_the_pool_leave_the_number_of_threads_as_it_was():
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("onednn", [False, True])
+@pytest.mark.parametrize("n_queries", [3, 70])
+def test_products_round_as_single_precision_does(onednn, n_queries, monkeypatch):
+    """Whoever makes them: bounds of exact searches count on it."""
+    if onednn and not scanning._onednn_is_fast():
+        pytest.skip("numpy makes all products on this processor")
+    monkeypatch.setattr(scanning, "_onednn_is_fast", lambda: onednn)
+    rng = np.random.default_rng(0)
+    queries, items = (torch.as_tensor(rng.standard_normal((n, 67)), dtype=torch.float32) for n in (n_queries, 200))
+    found = scanning._products(queries, items, torch.empty((n_queries, 200)))
+    sizes = queries.double().abs() @ items.double().abs().T
+    rounding = 67 * torch.finfo(torch.float32).eps * sizes
+    assert ((found.double() - queries.double() @ items.double().T).abs() <= rounding).all()
